@@ -1,0 +1,25 @@
+/* Every limit and tuned constant, with what it was chosen from. Figures: NVIDIA H200, driver 580 (docs/performance.md). */
+#ifndef MUSTER_BASE_TUNING_H
+#define MUSTER_BASE_TUNING_H
+
+enum {
+    MU_MAX_DEVICES = 32,  /* actors of one runtime; a location mask of 64 bits holds them, the host and room */
+    MU_CACHE_LINE = 64,
+
+    /* Jobs enqueued on the dispatch stream and not known complete. The driver blocks a caller at its 1,021st
+     * outstanding call on a stream; half of it leaves room for copies and events. */
+    MU_ENQUEUE_AHEAD_CALLS = 512,
+
+    /* Budget of a device in 1/1000 of its memory (mechanisms: nine tenths). */
+    MU_BUDGET_PERMILLE = 900,
+
+    /* The driver's stream-ordered pool reserves in steps of 32 MiB. */
+    MU_POOL_STEP_BYTES = 32 << 20,
+};
+
+/* A futex wake costs the waker 2 us and the sleeper runs 27 us later: spinning for about one such wake pays. */
+#define MU_SPIN_NS 30000u
+/* A job waits at most this long for memory that nothing of ours can free. */
+#define MU_ADMISSION_WAIT_NS 10000000000u
+
+#endif

@@ -1,0 +1,496 @@
+/* Muster: run job graphs on every GPU of a machine.
+ *
+ * A host application describes work as graphs of jobs (kernel dispatches, copies and fills over buffers). Muster places
+ * each job on a device, moves the data it needs, orders it by the buffer ranges it accesses, keeps every device inside its
+ * memory budget, and cuts one large dispatch into shards over all devices.
+ *
+ *     muster_runtime *rt;
+ *     muster_runtime_create(NULL, &rt, &err);                         every device of the machine
+ *     muster_program_from_ptx(rt, ptx, 0, "saxpy", &program, &err);   compiled and loaded on all of them
+ *     muster_program_kernel(program, "saxpy", &kernel, &err);
+ *     muster_buffer_create(rt, bytes, host_x, &x, &err);
+ *     muster_graph_create(rt, &graph, &err);
+ *     muster_graph_dispatch(graph, &(muster_dispatch){...}, &job, &err);
+ *     muster_submit(rt, graph, &run, &err);
+ *     muster_run_wait(run, MUSTER_FOREVER, &err);
+ *     muster_buffer_acquire(y, 0, bytes, MUSTER_READ, MUSTER_FOREVER, &pointer, &err);
+ *
+ * Conventions, for every function below unless it says otherwise
+ *   - It may be called from any thread, at any time between create and destroy of its handles. It never calls back into
+ *     the application, never prints, never aborts, never changes the caller's current CUDA context or environment.
+ *   - It returns a muster_status and writes outputs only when that is MUSTER_OK. Outputs come last, before the error.
+ *   - `error` may be NULL. Otherwise it is overwritten on failure only, with the numbers and what to do about it.
+ *   - "Blocks" means it may wait for other threads or devices; functions that do not say so do not wait.
+ *   - Handles are opaque and typed. A handle of another runtime is refused (MUSTER_WRONG_RUNTIME). Passing NULL for a
+ *     required pointer is MUSTER_INVALID_ARGUMENT; destroying NULL does nothing.
+ *   - Strings and arrays passed in are copied before the call returns, except buffers' host memory.
+ *   - Sizes are in bytes and times in nanoseconds; the unit is the last word of a name.
+ *   - Descriptor structs start with struct_size = sizeof(the struct); zero means the default for every other field.
+ * docs/conventions.md and docs/errors.md have the details. */
+#ifndef MUSTER_H
+#define MUSTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define MUSTER_API __attribute__((visibility("default")))
+#else
+#define MUSTER_API
+#endif
+
+#define MUSTER_VERSION_MAJOR 0
+#define MUSTER_VERSION_MINOR 1
+#define MUSTER_VERSION_PATCH 0
+
+/* ------------------------------------------------------------------------------------------------------- status -- */
+
+/* What the caller can do about a failure. */
+typedef enum muster_recovery {
+    MUSTER_RECOVERY_NONE = 0,        /* not a failure */
+    MUSTER_RECOVERY_FIX_CALL = 1,    /* an argument, program or configuration is wrong; the same call fails again */
+    MUSTER_RECOVERY_TRY_LATER = 2,   /* memory, queue space or time ran out; the same call may succeed later */
+    MUSTER_RECOVERY_JOB_FAILED = 3,  /* one job or run ended without its result; the runtime goes on */
+    MUSTER_RECOVERY_DEVICE_LOST = 4, /* a device (or, after a kernel fault, every device of this process) is gone */
+    MUSTER_RECOVERY_FATAL = 5        /* the runtime cannot work here: no driver, no device, an internal error */
+} muster_recovery;
+
+/* Every status: name, stable id, recovery group, one-line text. Ids are append-only. */
+#define MUSTER_STATUS_MAP(X)                                                                                           \
+    X(OK, 0, NONE, "success")                                                                                          \
+    X(INVALID_ARGUMENT, 100, FIX_CALL, "an argument is not valid")                                                     \
+    X(INVALID_HANDLE, 101, FIX_CALL, "a handle is of the wrong type or was destroyed")                                 \
+    X(WRONG_RUNTIME, 102, FIX_CALL, "a handle belongs to another runtime")                                             \
+    X(INVALID_STATE, 103, FIX_CALL, "the object is not in a state that allows this call")                              \
+    X(OUT_OF_RANGE, 104, FIX_CALL, "an offset, index or count lies outside its object")                                \
+    X(INVALID_CONFIG, 105, FIX_CALL, "the configuration is not valid")                                                 \
+    X(LIMIT_REACHED, 106, FIX_CALL, "a documented limit was reached")                                                  \
+    X(UNSUPPORTED, 107, FIX_CALL, "the driver or device does not support this")                                        \
+    X(GRAPH_CYCLE, 110, FIX_CALL, "the dependencies of the graph form a cycle")                                        \
+    X(INVALID_GEOMETRY, 111, FIX_CALL, "the grid or block is not launchable")                                          \
+    X(BUFFER_TOO_SMALL, 112, FIX_CALL, "a buffer range is smaller than the job needs")                                 \
+    X(ARGUMENT_MISMATCH, 113, FIX_CALL, "the arguments do not match the kernel's parameters")                          \
+    X(UNCUTTABLE, 114, FIX_CALL, "the dispatch cannot be cut as declared")                                             \
+    X(NEVER_FITS, 115, FIX_CALL, "the job needs more memory than the device's budget")                                 \
+    X(COOPERATIVE_TOO_LARGE, 116, FIX_CALL, "the cooperative grid cannot be resident at once")                         \
+    X(CAPABILITY_MISSING, 117, FIX_CALL, "the device lacks a capability the kernel needs")                             \
+    X(PROGRAM_INVALID, 120, FIX_CALL, "the program does not compile or load")                                          \
+    X(ENTRY_NOT_FOUND, 121, FIX_CALL, "the program has no such kernel")                                                \
+    X(FILE_UNREADABLE, 122, FIX_CALL, "a file cannot be read")                                                         \
+    X(OUT_OF_HOST_MEMORY, 200, TRY_LATER, "host memory is exhausted")                                                  \
+    X(OUT_OF_DEVICE_MEMORY, 201, TRY_LATER, "device memory is exhausted for now")                                      \
+    X(TIMEOUT, 202, TRY_LATER, "the time limit passed first")                                                          \
+    X(QUEUE_FULL, 203, TRY_LATER, "too many jobs are queued")                                                          \
+    X(BUSY, 204, TRY_LATER, "the object is in use")                                                                    \
+    X(LAUNCH_FAILED, 300, JOB_FAILED, "the driver refused a launch")                                                   \
+    X(TRANSFER_FAILED, 301, JOB_FAILED, "the driver refused a copy or fill")                                           \
+    X(PREDECESSOR_FAILED, 302, JOB_FAILED, "a job this one depends on failed")                                         \
+    X(CANCELLED, 303, JOB_FAILED, "the run was cancelled")                                                             \
+    X(DATA_UNDEFINED, 304, JOB_FAILED, "a job reads bytes whose last writer failed")                                   \
+    X(DEVICE_LOST, 400, DEVICE_LOST, "the device no longer works")                                                     \
+    X(KERNEL_FAULT, 401, DEVICE_LOST, "a kernel faulted; no device of this process can be used any more")              \
+    X(NO_DRIVER, 500, FATAL, "no CUDA driver can be opened")                                                           \
+    X(NO_DEVICE, 501, FATAL, "the driver reports no usable device")                                                    \
+    X(DRIVER_TOO_OLD, 502, FATAL, "the driver lacks an entry point Muster needs")                                      \
+    X(DRIVER_ERROR, 503, FATAL, "a driver call failed unexpectedly")                                                   \
+    X(INTERNAL, 504, FATAL, "an internal invariant does not hold; please report it")
+
+typedef enum muster_status {
+#define MUSTER_STATUS_ENUM(name, id, group, text) MUSTER_##name = id,
+    MUSTER_STATUS_MAP(MUSTER_STATUS_ENUM)
+#undef MUSTER_STATUS_ENUM
+} muster_status;
+
+MUSTER_API const char *muster_status_name(muster_status status); /* "MUSTER_TIMEOUT"; static storage, never NULL */
+MUSTER_API const char *muster_status_text(muster_status status); /* the text above */
+MUSTER_API muster_recovery muster_status_recovery(muster_status status);
+MUSTER_API const char *muster_recovery_name(muster_recovery recovery); /* "try later" */
+
+typedef uint32_t muster_job; /* a job of one graph: 0, 1, 2, ... in the order they were added */
+#define MUSTER_NO_JOB UINT32_MAX
+#define MUSTER_ANY_DEVICE (-1)
+#define MUSTER_FOREVER UINT64_MAX
+
+/* Filled on failure. Owned by the caller; zero-initialise it or not, nothing in it needs freeing. */
+typedef struct muster_error {
+    muster_status status;
+    int driver_code;   /* the CUresult behind it, 0 when none */
+    int device;        /* device index in the runtime, MUSTER_ANY_DEVICE when none */
+    muster_job job;    /* MUSTER_NO_JOB when none */
+    char message[492]; /* one line: what, with which numbers, and what to do; NUL-terminated, cut when too long */
+} muster_error;
+
+/* ------------------------------------------------------------------------------------------------------ runtime -- */
+
+typedef struct muster_runtime muster_runtime;
+typedef struct muster_program muster_program;
+typedef struct muster_kernel muster_kernel;
+typedef struct muster_buffer muster_buffer;
+typedef struct muster_graph muster_graph;
+typedef struct muster_run muster_run;
+
+typedef enum muster_log_level {
+    MUSTER_LOG_ERROR = 1,
+    MUSTER_LOG_WARNING = 2,
+    MUSTER_LOG_INFO = 3,
+    MUSTER_LOG_DEBUG = 4
+} muster_log_level;
+
+/* Receives one line without a newline. Called from any thread, also from Muster's workers: it must not block for long
+ * and must not call Muster. */
+typedef void (*muster_log_fn)(void *user, muster_log_level level, const char *line);
+
+/* Host allocation hooks; called from any thread. `reallocate(user, NULL, n)` allocates, n is never 0; NULL means out of
+ * memory. Memory must be aligned as malloc aligns. */
+typedef struct muster_allocator {
+    void *(*reallocate)(void *user, void *pointer, size_t bytes);
+    void (*release)(void *user, void *pointer);
+    void *user;
+} muster_allocator;
+
+/* Replaces malloc for the whole process; NULL restores it. Call it while no runtime exists (INVALID_STATE otherwise). */
+MUSTER_API muster_status muster_set_allocator(const muster_allocator *allocator, muster_error *error);
+
+enum {
+    /* No bursts, and a synchronisation after each job, so that a fault names its job. Also set by MUSTER_SERIAL=1. */
+    MUSTER_RUNTIME_SERIAL = 1u << 0,
+    /* Each actor makes a context of its own instead of retaining the primary one. */
+    MUSTER_RUNTIME_OWN_CONTEXT = 1u << 1
+};
+
+typedef struct muster_config {
+    size_t struct_size;
+    /* "cuda" (the default) or "sim". Muster never falls back from one to the other. NULL: MUSTER_DRIVER, else "cuda". */
+    const char *driver;
+    /* "sim" only: the simulated machine as JSON (docs/simulator.md). NULL: MUSTER_SIM, else one default device. */
+    const char *sim;
+    /* Path of a JSON file with any of these settings (docs/configuration.md); what is set in code wins. NULL: none. */
+    const char *config_path;
+    /* Devices to use by driver ordinal, in this order; a duplicate is refused. NULL: the first device_count (0: all). */
+    const int *ordinals;
+    uint32_t device_count;
+    uint32_t flags; /* MUSTER_RUNTIME_* */
+    /* Memory budget of each device: absolute when not 0, else budget_fraction of its memory in 1/1000 (0: 900). */
+    uint64_t budget_bytes;
+    uint32_t budget_permille;
+    /* Jobs submitted and not yet complete, over all runs; a submit beyond is MUSTER_QUEUE_FULL. 0: no limit. */
+    uint32_t max_queued_jobs;
+    /* How long a job may wait for memory that nothing of ours can free before it fails. 0: 10 s. */
+    uint64_t admission_wait_ns;
+    /* How long a worker spins for mail or completions before it parks. 0: the tuned default; 1: park at once. */
+    uint64_t spin_ns;
+    /* Placement of unpinned jobs: "locality" (NULL), "least-loaded", "round-robin", "random". */
+    const char *placement;
+    uint64_t seed; /* of "random" placement */
+    muster_log_fn log;
+    void *log_user;
+    muster_log_level log_level; /* 0: MUSTER_LOG_WARNING */
+} muster_config;
+
+/* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes
+ * 100 ms and more. `config` NULL is all defaults.
+ * Errors: INVALID_CONFIG (names the field), NO_DRIVER, NO_DEVICE, DRIVER_TOO_OLD, OUT_OF_RANGE (an ordinal the driver
+ * does not have), OUT_OF_HOST_MEMORY. */
+MUSTER_API muster_status muster_runtime_create(const muster_config *config, muster_runtime **runtime,
+                                               muster_error *error);
+
+/* Waits up to timeout_ns for unfinished runs, then stops the workers and frees everything. Every handle made from the
+ * runtime is destroyed with it. Must not be called while another thread is inside a call on this runtime.
+ * TIMEOUT: work is still running; nothing was destroyed and the runtime can still be used. Blocks. */
+MUSTER_API muster_status muster_runtime_destroy(muster_runtime *runtime, uint64_t timeout_ns, muster_error *error);
+
+typedef struct muster_device_info {
+    size_t struct_size; /* set it before the call; fields beyond it are not written */
+    int index;          /* 0 .. muster_device_count - 1: how the rest of this API names the device */
+    int ordinal;        /* the driver's ordinal, after CUDA_VISIBLE_DEVICES */
+    int simulated;
+    char name[96];
+    unsigned char uuid[16];
+    char pci_bus_id[32];
+    int compute_major, compute_minor;
+    int multiprocessors;
+    int warp_size;
+    int max_threads_per_block;
+    int max_threads_per_multiprocessor;
+    int max_blocks_per_multiprocessor; /* 0: not reported */
+    int max_block[3], max_grid[3];
+    int max_shared_bytes, max_shared_optin_bytes;
+    int cooperative_launch;
+    uint64_t memory_bytes, budget_bytes;
+} muster_device_info;
+
+MUSTER_API int muster_device_count(const muster_runtime *runtime); /* 0 for NULL */
+MUSTER_API muster_status muster_device_get_info(const muster_runtime *runtime, int index, muster_device_info *info,
+                                                muster_error *error);
+
+/* ----------------------------------------------------------------------------------------------------- programs -- */
+
+/* Makes a program of PTX text, compiles it and loads it on every device of the runtime. `bytes` 0: `ptx` is a C string.
+ * `name` (may be NULL) appears in messages. Blocks while it compiles (10 ms to seconds), and while busy devices drain:
+ * make programs before work. The same text made twice is compiled once per process and target.
+ * Errors: PROGRAM_INVALID with the compiler's log. */
+MUSTER_API muster_status muster_program_from_ptx(muster_runtime *runtime, const char *ptx, size_t bytes,
+                                                 const char *name, muster_program **program, muster_error *error);
+
+/* Releases the program and its kernels. Graphs and runs that use them keep them alive until they end. */
+MUSTER_API void muster_program_destroy(muster_program *program);
+
+/* Finds an entry. The kernel belongs to the program and lives as long as it; asking twice gives the same handle.
+ * Errors: ENTRY_NOT_FOUND, listing the entries there are where the driver can tell. */
+MUSTER_API muster_status muster_program_kernel(muster_program *program, const char *entry, muster_kernel **kernel,
+                                               muster_error *error);
+
+/* ------------------------------------------------------------------------------------------------------ buffers -- */
+
+/* Makes a buffer of logical memory; device copies appear where jobs need them. `host` is its content, at least `bytes`
+ * long, which must stay allocated until the buffer is destroyed and may be touched only between acquire and release;
+ * NULL: the buffer starts as zeros and Muster allocates host memory when the application acquires it.
+ * Errors: INVALID_ARGUMENT for 0 bytes or NULL. */
+MUSTER_API muster_status muster_buffer_create(muster_runtime *runtime, uint64_t bytes, void *host,
+                                              muster_buffer **buffer, muster_error *error);
+
+/* Destroys the buffer once no run uses it: at once, or deferred until the last such run or graph is gone. Host memory
+ * given at create is not written after the last run that uses it has ended; content that only devices hold is lost. */
+MUSTER_API void muster_buffer_destroy(muster_buffer *buffer);
+MUSTER_API uint64_t muster_buffer_bytes(const muster_buffer *buffer); /* 0 for NULL */
+
+typedef enum muster_access {
+    MUSTER_READ = 1,
+    MUSTER_WRITE = 2,     /* the job writes the whole range and reads none of it */
+    MUSTER_READ_WRITE = 3 /* also for a job that writes only part of the range */
+} muster_access;
+
+/* Makes the range's host copy current and lends it to the caller until muster_buffer_release. Waits for every run
+ * submitted before that uses the buffer; runs submitted later that use it wait for the release, unless both only read.
+ * After MUSTER_WRITE the old content of the range is lost. `pointer` is the address of byte `offset`.
+ * Blocks up to timeout_ns. One acquisition of a buffer at a time, except readers.
+ * Errors: TIMEOUT; OUT_OF_RANGE; DATA_UNDEFINED (reading after the last writer failed); TRANSFER_FAILED. */
+MUSTER_API muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint64_t bytes,
+                                               muster_access access, uint64_t timeout_ns, void **pointer,
+                                               muster_error *error);
+/* `pointer` is what acquire returned. INVALID_STATE when it is not acquired. */
+MUSTER_API muster_status muster_buffer_release(muster_buffer *buffer, void *pointer, muster_error *error);
+
+/* ---------------------------------------------------------------------------------------------------- arguments -- */
+
+typedef enum muster_arg_kind {
+    MUSTER_ARG_BUFFER = 1,       /* the device address of a buffer range */
+    MUSTER_ARG_VALUE = 2,        /* bytes passed as they are */
+    MUSTER_ARG_SHARD_OFFSET = 3, /* filled by Muster: first element of this shard */
+    MUSTER_ARG_SHARD_COUNT = 4   /* filled by Muster: number of elements of this shard */
+} muster_arg_kind;
+
+/* How a sharded dispatch cuts an argument along its axis. */
+typedef enum muster_cut {
+    MUSTER_CUT_REPLICATE = 0, /* every shard sees the whole range; not for written arguments */
+    MUSTER_CUT_BLOCK = 1,     /* slice i of the axis owns bytes [i, i + 1) * slice_bytes; the last slice may be short */
+    MUSTER_CUT_REDUCE = 2     /* each shard accumulates into its own zeroed copy; the copies are added to the range */
+} muster_cut;
+
+typedef enum muster_type {
+    MUSTER_I32 = 1,
+    MUSTER_U32 = 2,
+    MUSTER_I64 = 3,
+    MUSTER_U64 = 4,
+    MUSTER_F32 = 5,
+    MUSTER_F64 = 6
+} muster_type;
+
+/* One kernel argument, in the order of the kernel's parameters. Make them with the functions below. */
+typedef struct muster_arg {
+    muster_arg_kind kind;
+    muster_access access;  /* buffers */
+    muster_cut cut;        /* buffers of a sharded dispatch */
+    muster_type type;      /* reductions: the element type. The operation is a sum */
+    muster_buffer *buffer;
+    uint64_t offset_bytes; /* of the range in the buffer */
+    uint64_t bytes;        /* of the range; 0: to the end of the buffer */
+    uint64_t slice_bytes;  /* MUSTER_CUT_BLOCK: bytes of one slice, that is of one block of the grid along the axis */
+    uint64_t slice_elements;  /* shard offset and count: elements of one slice ... */
+    uint64_t total_elements;  /* ... and of the whole dispatch, where the last slice may be short */
+    uint32_t value_bytes;  /* values, and the width (4 or 8) of shard offset and count */
+    union {
+        unsigned char inline_bytes[16]; /* value_bytes <= 16 */
+        const void *pointer;            /* larger values, copied when the job is added */
+    } value;
+} muster_arg;
+
+static inline muster_arg muster_buffer_arg(muster_buffer *buffer, muster_access access) {
+    muster_arg arg;
+    memset(&arg, 0, sizeof arg);
+    arg.kind = MUSTER_ARG_BUFFER;
+    arg.access = access;
+    arg.buffer = buffer;
+    return arg;
+}
+static inline muster_arg muster_range_arg(muster_buffer *buffer, muster_access access, uint64_t offset_bytes,
+                                          uint64_t bytes) {
+    muster_arg arg = muster_buffer_arg(buffer, access);
+    arg.offset_bytes = offset_bytes;
+    arg.bytes = bytes;
+    return arg;
+}
+/* The argument, cut in blocks of slice_bytes per block of the grid along the sharded axis. */
+static inline muster_arg muster_block_cut(muster_arg arg, uint64_t slice_bytes) {
+    arg.cut = MUSTER_CUT_BLOCK;
+    arg.slice_bytes = slice_bytes;
+    return arg;
+}
+/* A range of elements that the kernel adds to (atomically); its old value enters once. Access is READ_WRITE. */
+static inline muster_arg muster_sum_arg(muster_buffer *buffer, muster_type type) {
+    muster_arg arg = muster_buffer_arg(buffer, MUSTER_READ_WRITE);
+    arg.cut = MUSTER_CUT_REDUCE;
+    arg.type = type;
+    return arg;
+}
+/* Any value, copied when the job is added. */
+static inline muster_arg muster_value_arg(const void *value, uint32_t bytes) {
+    muster_arg arg;
+    memset(&arg, 0, sizeof arg);
+    arg.kind = MUSTER_ARG_VALUE;
+    arg.value_bytes = bytes;
+    if (bytes <= sizeof arg.value.inline_bytes && value)
+        memcpy(arg.value.inline_bytes, value, bytes);
+    else
+        arg.value.pointer = value;
+    return arg;
+}
+static inline muster_arg muster_i32_arg(int32_t value) { return muster_value_arg(&value, sizeof value); }
+static inline muster_arg muster_u32_arg(uint32_t value) { return muster_value_arg(&value, sizeof value); }
+static inline muster_arg muster_i64_arg(int64_t value) { return muster_value_arg(&value, sizeof value); }
+static inline muster_arg muster_u64_arg(uint64_t value) { return muster_value_arg(&value, sizeof value); }
+static inline muster_arg muster_f32_arg(float value) { return muster_value_arg(&value, sizeof value); }
+static inline muster_arg muster_f64_arg(double value) { return muster_value_arg(&value, sizeof value); }
+/* Filled by Muster in each shard: the first element, and how many elements, of total_elements at slice_elements per
+ * block of the grid along the axis. width_bytes is the parameter's size, 4 or 8. Unsharded: 0 and total_elements. */
+static inline muster_arg muster_shard_offset_arg(uint64_t slice_elements, uint64_t total_elements,
+                                                 uint32_t width_bytes) {
+    muster_arg arg;
+    memset(&arg, 0, sizeof arg);
+    arg.kind = MUSTER_ARG_SHARD_OFFSET;
+    arg.slice_elements = slice_elements;
+    arg.total_elements = total_elements;
+    arg.value_bytes = width_bytes;
+    return arg;
+}
+static inline muster_arg muster_shard_count_arg(uint64_t slice_elements, uint64_t total_elements,
+                                                uint32_t width_bytes) {
+    muster_arg arg = muster_shard_offset_arg(slice_elements, total_elements, width_bytes);
+    arg.kind = MUSTER_ARG_SHARD_COUNT;
+    return arg;
+}
+
+/* ------------------------------------------------------------------------------------------------------- graphs -- */
+
+typedef struct muster_dim3 {
+    uint32_t x, y, z; /* 0 counts as 1 in y and z, so that {n} is a one-dimensional size */
+} muster_dim3;
+
+enum {
+    MUSTER_DISPATCH_COOPERATIVE = 1u << 0, /* all blocks resident at once (grid-wide synchronisation) */
+    MUSTER_DISPATCH_SHARDED = 1u << 1      /* cut over all devices along shard_axis */
+};
+
+typedef struct muster_dispatch {
+    size_t struct_size;
+    muster_kernel *kernel;
+    muster_dim3 grid;  /* blocks */
+    muster_dim3 block; /* threads */
+    uint32_t dynamic_shared_bytes;
+    uint32_t flags;
+    uint32_t shard_axis; /* 0 = x, 1 = y, 2 = z */
+    uint32_t max_shards; /* sharded: at most so many shards; 0: one per device */
+    int pin_device;      /* 1: run on `device` only (not with SHARDED); 0: Muster places it */
+    int device;
+    uint32_t arg_count;
+    const muster_arg *args; /* one per kernel parameter, in order */
+    uint32_t after_count;
+    const muster_job *after; /* explicit predecessors */
+} muster_dispatch;
+
+/* A graph belongs to one runtime. It is built by one thread at a time; once submitted it can be submitted again, also
+ * while earlier runs of it are unfinished, but no job can be added. */
+MUSTER_API muster_status muster_graph_create(muster_runtime *runtime, muster_graph **graph, muster_error *error);
+MUSTER_API void muster_graph_destroy(muster_graph *graph); /* its runs keep what they need */
+
+/* Adds a kernel dispatch. Dependencies on earlier jobs of the graph are inferred from the buffer ranges: a reader waits
+ * for the last writers of what it reads, a writer also for the readers since. Overlapping ranges of one buffer within
+ * one job are refused when one of them is written.
+ * Errors: INVALID_GEOMETRY, ARGUMENT_MISMATCH (count and sizes, where the driver tells the kernel's parameters),
+ * OUT_OF_RANGE, BUFFER_TOO_SMALL (a cut argument shorter than its slices need), UNCUTTABLE, COOPERATIVE_TOO_LARGE,
+ * WRONG_RUNTIME, INVALID_STATE (already submitted). Nothing is added on failure. */
+MUSTER_API muster_status muster_graph_dispatch(muster_graph *graph, const muster_dispatch *dispatch, muster_job *job,
+                                               muster_error *error);
+
+/* Adds a copy of `bytes` between two buffers, or within one when the ranges do not overlap. 0 bytes: touches nothing. */
+MUSTER_API muster_status muster_graph_copy(muster_graph *graph, muster_buffer *destination, uint64_t destination_offset,
+                                           muster_buffer *source, uint64_t source_offset, uint64_t bytes,
+                                           muster_job *job, muster_error *error);
+
+/* Adds a fill with a repeated pattern of 1, 2 or 4 bytes; offset and bytes are multiples of pattern_bytes. */
+MUSTER_API muster_status muster_graph_fill(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
+                                           uint32_t pattern, uint32_t pattern_bytes, muster_job *job,
+                                           muster_error *error);
+
+/* `job` starts after `predecessor`, either added first. A cycle is found at submit (GRAPH_CYCLE, naming its jobs). */
+MUSTER_API muster_status muster_graph_after(muster_graph *graph, muster_job job, muster_job predecessor,
+                                            muster_error *error);
+
+/* Replaces a value argument of a dispatch for later submits; runs already submitted keep the old one. The size must be
+ * the argument's. */
+MUSTER_API muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uint32_t index,
+                                                   const void *value, uint32_t bytes, muster_error *error);
+
+/* --------------------------------------------------------------------------------------------------------- runs -- */
+
+/* Submits one run of the graph and returns at once. Runs that share a buffer take effect in the order of submission
+ * (atomically over all their buffers) unless both only read it; other runs are unordered.
+ * Errors: GRAPH_CYCLE, QUEUE_FULL, OUT_OF_HOST_MEMORY, KERNEL_FAULT. A failing job does not fail submit. */
+MUSTER_API muster_status muster_submit(muster_runtime *runtime, muster_graph *graph, muster_run **run,
+                                       muster_error *error);
+
+/* Waits until every job of the run has ended. OK: all succeeded. TIMEOUT: not yet; the run goes on. Otherwise the first
+ * failure (by job id), as in muster_run_job_result. Blocks; may be called again and from several threads. */
+MUSTER_API muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error *error);
+
+typedef struct muster_job_result {
+    size_t struct_size;
+    muster_status status; /* of the job; PREDECESSOR_FAILED when it never ran because of another */
+    int device;           /* where it ran; of a sharded dispatch, its first shard; MUSTER_ANY_DEVICE if it did not */
+    uint32_t shards;      /* 1 unless sharded */
+} muster_job_result;
+
+/* INVALID_STATE while the job has not ended. `error` describes the failure of this call, not of the job. */
+MUSTER_API muster_status muster_run_job_result(const muster_run *run, muster_job job, muster_job_result *result,
+                                               muster_error *error);
+
+/* Releases the run; an unfinished one goes on to its end and is freed then. */
+MUSTER_API void muster_run_destroy(muster_run *run);
+
+/* -------------------------------------------------------------------------------------------------------- stats -- */
+
+/* What a device has done since the runtime was created. Counters stop at their maximum. */
+typedef struct muster_device_stats {
+    size_t struct_size;
+    uint64_t jobs;          /* jobs completed, shards counted one by one */
+    uint64_t launches;      /* kernel launches */
+    uint64_t bytes_to_device, bytes_to_host, bytes_from_peer, bytes_within_device;
+    uint64_t peer_copies;
+    uint64_t events_recorded, event_waits;
+    uint64_t wakes;         /* times the worker was woken from parking */
+    uint64_t pool_bytes_in_use, pool_bytes_reserved;
+} muster_device_stats;
+
+MUSTER_API muster_status muster_device_get_stats(const muster_runtime *runtime, int index, muster_device_stats *stats,
+                                                 muster_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
