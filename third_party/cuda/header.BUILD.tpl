@@ -1,11 +1,14 @@
+# Written by third_party/cuda/configure.bzl. Muster reaches these through //third_party/cuda, which says who may.
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
-# Muster reaches it through //third_party/cuda, which says who may.
 package(default_visibility = ["//visibility:public"])
 
-# The header that Muster is compiled with.
-cc_library(
+alias(
     name = "header",
-    hdrs = ["%{chosen}/cuda.h"],
-    includes = ["%{chosen}"],
+    actual = "%{header}",
+)
+
+cc_library(
+    name = "real",
+    %{real_attributes}
 )
