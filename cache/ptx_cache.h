@@ -49,7 +49,8 @@ typedef struct mu_ptx_text {
 
 /* Makes the PTX of `key`. On success `*text` was allocated with mu_alloc, holds `*bytes` bytes and a NUL behind them, and
  * belongs to the cache. On failure it fills `error`, the compiler's log included, and leaves no memory behind.
- * Runs on the calling thread without any lock; it may block, and must not use the reader it was called for. */
+ * Runs on the calling thread without any lock; it may block. It may ask the cache for other keys as long as no two
+ * lowerings wait for each other. */
 typedef muster_status (*mu_ptx_lower_fn)(void *user, const mu_key *key, char **text, size_t *bytes,
                                          muster_error *error);
 
@@ -57,12 +58,12 @@ typedef muster_status (*mu_ptx_lower_fn)(void *user, const mu_key *key, char **t
  * that thread's result or its failure, error and all; a failure is not remembered, so that a later call tries again.
  * `reader` NULL: for a thread that has none; takes the lock.
  * A text on loan to a reader keeps what is evicted meanwhile in memory: release it soon (a module load is soon).
- * Errors: what `lower` returns; OUT_OF_HOST_MEMORY; INVALID_STATE from inside `lower` with its own reader. */
+ * Errors: what `lower` returns; OUT_OF_HOST_MEMORY; INVALID_STATE from inside the lowering of the same key. */
 muster_status mu_ptx_cache_get(mu_ptx_cache *cache, mu_ptx_reader *reader, const mu_key *key, mu_ptx_lower_fn lower,
                                void *user, mu_ptx_text *text, muster_error *error);
 
 /* Ends the loan and zeroes `*text`. By the thread that uses the reader, in any order. A zeroed text is ignored. */
-void mu_ptx_text_release(mu_ptx_cache *cache, mu_ptx_text *text);
+void mu_ptx_text_release(mu_ptx_text *text);
 
 /* Whether the key is in the table now; counts nothing. */
 bool mu_ptx_cache_contains(mu_ptx_cache *cache, mu_ptx_reader *reader, const mu_key *key);
