@@ -74,16 +74,18 @@ static void unknown_values_have_answers(void **state) {
 
 static void recovery_groups_have_names(void **state) {
     (void)state;
-    static const char *const names[] = {"none",       "fix your call", "try later",
-                                        "job failed", "device lost",   "fatal"};
+    static const char *const names[] = {"none", "fix your call", "try later", "job failed", "device lost", "fatal"};
     for (int i = 0; i < 6; i++) assert_string_equal(muster_recovery_name((muster_recovery)i), names[i]);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_carry_the_prefix),      cmocka_unit_test(ids_tell_the_group),
-        cmocka_unit_test(ids_are_stable),              cmocka_unit_test(texts_are_one_line),
-        cmocka_unit_test(unknown_values_have_answers), cmocka_unit_test(recovery_groups_have_names),
+        cmocka_unit_test(names_carry_the_prefix),
+        cmocka_unit_test(ids_tell_the_group),
+        cmocka_unit_test(ids_are_stable),
+        cmocka_unit_test(texts_are_one_line),
+        cmocka_unit_test(unknown_values_have_answers),
+        cmocka_unit_test(recovery_groups_have_names),
     };
     return cmocka_run_group_tests_name("status", tests, NULL, NULL);
 }
