@@ -23,10 +23,11 @@ def muster_library(name, alwayslink = 1, **kwargs):
         **kwargs
     )
 
-def muster_test(name, srcs = None, deps = [], size = "small", linkstatic = 1, **kwargs):
+def muster_test(name, srcs = None, deps = [], size = "small", linkstatic = 1, copts = [], **kwargs):
     cc_test(
         name = name,
         srcs = srcs if srcs != None else [name + ".c"],
+        copts = ["-UNDEBUG"] + copts,  # an assert() of a test is a check
         deps = deps + ["//third_party/cmocka"],
         size = size,
         linkstatic = linkstatic,
