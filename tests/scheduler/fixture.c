@@ -1,0 +1,150 @@
+#include "tests/scheduler/fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+_Thread_local muster_error reported;
+
+void fixture_clear(void) { memset(&reported, 0x5a, sizeof reported); }
+
+static bool has_word(const char *message, const char *word, size_t length) {
+    for (; *message; message++)
+        if (strncmp(message, word, length) == 0) return true;
+    return false;
+}
+
+void fixture_check(muster_status status, muster_status wanted, const char *words, const char *call, const char *file,
+                   int line) {
+    bool terminated = memchr(reported.message, 0, sizeof reported.message) != NULL;
+    if (status != wanted) {
+        print_error("%s is %s, not %s%s%s\n", call, muster_status_name(status), muster_status_name(wanted),
+                    status && terminated ? ": " : "", status && terminated ? reported.message : "");
+        _fail(file, line);
+    }
+    if (wanted == MUSTER_OK) return;
+    if (reported.status != wanted || !terminated || !reported.message[0] || strchr(reported.message, '\n')) {
+        print_error("%s failed as it should, but the error is not filled with one line\n", call);
+        _fail(file, line);
+    }
+    for (const char *word = words; *word;) {
+        size_t length = strcspn(word, "|");
+        if (!has_word(reported.message, word, length)) {
+            print_error("%s: the message lacks \"%.*s\": %s\n", call, (int)length, word, reported.message);
+            _fail(file, line);
+        }
+        word += length + (word[length] == '|');
+    }
+}
+
+void fixture_equal_spec(uint32_t devices, char spec[FIXTURE_SPEC_BYTES]) {
+    snprintf(spec, FIXTURE_SPEC_BYTES, "{\"devices\": %u}", devices);
+}
+
+void fixture_mixed_spec(uint32_t devices, uint64_t seed, char spec[FIXTURE_SPEC_BYTES]) {
+    (void)seed;
+    fixture_equal_spec(devices, spec);
+}
+
+void fixture_open_with(fixture *fixture, uint32_t devices, const muster_config *config) {
+    char spec[FIXTURE_SPEC_BYTES];
+    muster_config own = {.struct_size = sizeof own};
+    if (config) own = *config;
+    own.driver = "sim";
+    fixture_equal_spec(devices, spec);
+    if (!own.sim) own.sim = spec;
+    OK(muster_runtime_create(&own, &fixture->runtime, &reported));
+    OK(muster_program_from_ptx(fixture->runtime, test_kernels_ptx, 0, "test kernels", &fixture->program, &reported));
+}
+
+void fixture_open(fixture *fixture, uint32_t devices) { fixture_open_with(fixture, devices, NULL); }
+
+void fixture_close(fixture *fixture) {
+    OK(muster_runtime_destroy(fixture->runtime, fixture_wait_ns, &reported));
+    memset(fixture, 0, sizeof *fixture);
+}
+
+muster_kernel *fixture_kernel(const fixture *fixture, const char *entry) {
+    muster_kernel *kernel = NULL;
+    OK(muster_program_kernel(fixture->program, entry, &kernel, &reported));
+    return kernel;
+}
+
+muster_dispatch fixture_dispatch(muster_kernel *kernel, uint32_t blocks, uint32_t threads, fixture_args args) {
+    return (muster_dispatch){.struct_size = sizeof(muster_dispatch),
+                             .kernel = kernel,
+                             .grid = {blocks, 0, 0},
+                             .block = {threads, 0, 0},
+                             .arg_count = args.count,
+                             .args = args.arg};
+}
+
+muster_job fixture_add(muster_graph *graph, const muster_dispatch *dispatch) {
+    muster_job job = MUSTER_NO_JOB;
+    OK(muster_graph_dispatch(graph, dispatch, &job, &reported));
+    return job;
+}
+
+muster_buffer *fixture_buffer(const fixture *fixture, uint64_t bytes, void *host) {
+    muster_buffer *buffer = NULL;
+    OK(muster_buffer_create(fixture->runtime, bytes, host, &buffer, &reported));
+    return buffer;
+}
+
+muster_graph *fixture_graph(const fixture *fixture) {
+    muster_graph *graph = NULL;
+    OK(muster_graph_create(fixture->runtime, &graph, &reported));
+    return graph;
+}
+
+muster_run *fixture_submit(const fixture *fixture, muster_graph *graph) {
+    muster_run *run = NULL;
+    OK(muster_submit(fixture->runtime, graph, &run, &reported));
+    return run;
+}
+
+void fixture_run(const fixture *fixture, muster_graph *graph) {
+    muster_run *run = fixture_submit(fixture, graph);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    muster_run_destroy(run);
+}
+
+muster_job_result fixture_result(const muster_run *run, muster_job job) {
+    muster_job_result result = {.struct_size = sizeof result};
+    OK(muster_run_job_result(run, job, &result, &reported));
+    return result;
+}
+
+void fixture_read(muster_buffer *buffer, uint64_t offset, uint64_t bytes, void *to) {
+    void *pointer;
+    OK(muster_buffer_acquire(buffer, offset, bytes, MUSTER_READ, fixture_wait_ns, &pointer, &reported));
+    memcpy(to, pointer, bytes);
+    OK(muster_buffer_release(buffer, pointer, &reported));
+}
+
+void fixture_write(muster_buffer *buffer, uint64_t offset, uint64_t bytes, const void *from) {
+    void *pointer;
+    OK(muster_buffer_acquire(buffer, offset, bytes, MUSTER_WRITE, fixture_wait_ns, &pointer, &reported));
+    memcpy(pointer, from, bytes);
+    OK(muster_buffer_release(buffer, pointer, &reported));
+}
+
+uint32_t fixture_word(muster_buffer *buffer, uint64_t index) {
+    uint32_t word;
+    fixture_read(buffer, 4 * index, 4, &word);
+    return word;
+}
+
+muster_job fixture_affine(const fixture *fixture, muster_graph *graph, muster_buffer *buffer, uint32_t factor,
+                          uint32_t term) {
+    uint32_t words = (uint32_t)(muster_buffer_bytes(buffer) / 4);
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(fixture, "affine"), (words + 63) / 64, 64,
+                         ARGS(muster_buffer_arg(buffer, MUSTER_READ_WRITE), muster_u32_arg(factor),
+                              muster_u32_arg(term), muster_u32_arg(words)));
+    return fixture_add(graph, &dispatch);
+}

@@ -1,0 +1,394 @@
+/* Random scenarios. Ranges are drawn so that jobs meet often: few buffers, offsets at coarse places as well as anywhere. */
+#include <string.h>
+
+#include "tests/scheduler/scenario.h"
+
+typedef struct generator {
+    uint64_t state;
+    scenario *out;
+} generator;
+
+static uint32_t below(generator *gen, uint32_t bound) { return sc_below(&gen->state, bound); }
+static bool chance(generator *gen, uint32_t percent) { return below(gen, 100) < percent; }
+static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* 1 .. limit, small ones as likely as large ones. */
+static uint32_t log_uniform(generator *gen, uint32_t limit) {
+    uint32_t bits = 1;
+    while (bits < 31 && 1u << bits <= limit) bits++;
+    uint32_t value = 1 + below(gen, 1u << below(gen, bits + 1));
+    return smaller(value, limit);
+}
+
+static bool is_sum(sc_op op) { return op >= SC_SUM_I32 && op <= SC_SUM_F64; }
+
+/* The kind of buffer that an operation's written ranges must lie in. */
+static sc_kind written_kind(sc_op op) {
+    if (op == SC_SUM_F32 || op == SC_SETTLE_F32) return SC_F32;
+    if (op == SC_SUM_F64 || op == SC_SETTLE_F64) return SC_F64;
+    return SC_RAW;
+}
+
+static void generate_buffers(generator *gen) {
+    scenario *out = gen->out;
+    out->buffer_count = 2 + below(gen, SC_MAX_BUFFERS - 1);
+    for (uint32_t b = 0; b < out->buffer_count; b++) {
+        sc_buffer *buffer = &out->buffer[b];
+        uint32_t kind = b == 0 ? 9 : below(gen, 8);
+        buffer->kind = kind == 0 ? SC_F32 : kind == 1 ? SC_F64 : SC_RAW;
+        buffer->bytes = log_uniform(gen, chance(gen, 10) ? 65536 : 6000);
+        if (b == 0 && buffer->bytes < 512) buffer->bytes += 512; /* room for any operation */
+        if (buffer->kind != SC_RAW || !chance(gen, 15)) buffer->bytes = (buffer->bytes + 7) & ~7u;
+        buffer->host = chance(gen, 60);
+        buffer->seed = sc_random(&gen->state);
+    }
+}
+
+/* A range of `elements` elements in `buffer`, aligned to an element. False when the buffer is too small. */
+static bool place(generator *gen, uint32_t buffer, uint32_t elements, uint32_t width, sc_range *range) {
+    uint32_t room = gen->out->buffer[buffer].bytes / width;
+    if (elements > room) return false;
+    uint32_t slack = room - elements, at = 0;
+    switch (below(gen, 4)) {
+        case 0: at = 0; break;
+        case 1: at = slack; break;
+        case 2: at = smaller(slack, room / 4 * below(gen, 4)); break;
+        default: at = slack ? below(gen, slack + 1) : 0; break;
+    }
+    range->buffer = buffer;
+    range->offset = at * width;
+    range->bytes = elements * width;
+    return true;
+}
+
+static bool overlap(const sc_range *one, const sc_range *other) {
+    return one->buffer == other->buffer && one->bytes && other->bytes && one->offset < other->offset + other->bytes &&
+           other->offset < one->offset + one->bytes;
+}
+
+static bool clash(const sc_range *one, const sc_range *other) {
+    return ((one->access | other->access) & MUSTER_WRITE) && overlap(one, other);
+}
+
+bool sc_jobs_conflict(const sc_job *one, const sc_job *other) {
+    for (uint32_t a = 0; a < one->range_count; a++)
+        for (uint32_t b = 0; b < other->range_count; b++)
+            if (clash(&one->range[a], &other->range[b])) return true;
+    return false;
+}
+
+static bool ranges_disjoint(const sc_job *job) {
+    for (uint32_t a = 0; a < job->range_count; a++)
+        for (uint32_t b = a + 1; b < job->range_count; b++)
+            if (clash(&job->range[a], &job->range[b])) return false;
+    return true;
+}
+
+static bool pick_buffer(generator *gen, sc_kind kind, uint32_t *buffer) {
+    for (int tries = 0; tries < 12; tries++) {
+        *buffer = below(gen, gen->out->buffer_count);
+        if (gen->out->buffer[*buffer].kind == kind) return true;
+    }
+    return false;
+}
+
+static bool add_range(generator *gen, sc_job *job, uint32_t buffer, uint32_t elements, uint32_t width,
+                      muster_access access, muster_cut cut) {
+    sc_range *range = &job->range[job->range_count++];
+    range->access = access;
+    range->cut = cut;
+    return place(gen, buffer, elements, width, range);
+}
+
+static bool generate_copy(generator *gen, sc_job *job) {
+    uint32_t destination = below(gen, gen->out->buffer_count), source;
+    sc_kind kind = gen->out->buffer[destination].kind;
+    if (kind == SC_RAW)
+        source = below(gen, gen->out->buffer_count);
+    else if (!pick_buffer(gen, kind, &source))
+        return false;
+    uint32_t width = kind == SC_F32 ? 4 : kind == SC_F64 ? 8 : chance(gen, 50) ? 4 : 1;
+    uint32_t room = smaller(gen->out->buffer[destination].bytes, gen->out->buffer[source].bytes) / width;
+    if (!room) return false;
+    uint32_t elements = chance(gen, 4) ? 0 : chance(gen, 25) ? room : log_uniform(gen, room);
+    return add_range(gen, job, destination, elements, width, MUSTER_WRITE, MUSTER_CUT_REPLICATE) &&
+           add_range(gen, job, source, elements, width, MUSTER_READ, MUSTER_CUT_REPLICATE);
+}
+
+static bool generate_fill(generator *gen, sc_job *job) {
+    uint32_t buffer = below(gen, gen->out->buffer_count);
+    sc_kind kind = gen->out->buffer[buffer].kind;
+    float small = (float)below(gen, 256);
+    job->pattern_bytes = kind == SC_RAW ? 1u << below(gen, 3) : 4;
+    job->pattern = (uint32_t)sc_random(&gen->state);
+    if (kind == SC_F32) memcpy(&job->pattern, &small, sizeof small);
+    if (kind == SC_F64) job->pattern = 0;
+    if (job->pattern_bytes < 4) job->pattern &= (1u << 8 * job->pattern_bytes) - 1;
+    uint32_t width = kind == SC_F64 ? 8 : job->pattern_bytes, room = gen->out->buffer[buffer].bytes / width;
+    if (!room) return false;
+    return add_range(gen, job, buffer, chance(gen, 30) ? room : log_uniform(gen, room), width, MUSTER_WRITE,
+                     MUSTER_CUT_REPLICATE);
+}
+
+/* Grid and block for job->count elements, and how the dispatch is cut. Slices of the cut axis hold the elements of all
+ * blocks of the axes below it, and the axes above it are 1, so that a slice is contiguous. */
+static void generate_geometry(generator *gen, sc_job *job) {
+    static const muster_dim3 blocks[] = {{32, 0, 0}, {64, 1, 1}, {7, 3, 1}, {16, 2, 2}, {128, 0, 0},
+                                         {1, 1, 1},  {33, 1, 1}, {4, 4, 4}, {256, 0, 1}};
+    job->block = blocks[below(gen, job->count > 256 ? 5 : sizeof blocks / sizeof *blocks)];
+    if (job->op == SC_STAGE)
+        job->block = (muster_dim3){job->block.x, job->block.y ? job->block.y : 1, job->block.z ? job->block.z : 1};
+    uint32_t threads = job->block.x * (job->block.y ? job->block.y : 1) * (job->block.z ? job->block.z : 1);
+    uint32_t blocks_needed = (job->count + threads - 1) / threads;
+    uint32_t size[3] = {1, 1, 1};
+    job->axis = below(gen, 3);
+    job->slice_elements = threads;
+    for (uint32_t axis = 0; axis < job->axis; axis++) {
+        size[axis] = 1 + below(gen, smaller(3, blocks_needed));
+        job->slice_elements *= size[axis];
+    }
+    size[job->axis] = (job->count + job->slice_elements - 1) / job->slice_elements;
+    if (!job->sharded && chance(gen, 20)) size[below(gen, 3)] += 1; /* threads with nothing to do */
+    job->grid = (muster_dim3){size[0], size[1], size[2]};
+    if (size[2] == 1 && chance(gen, 50)) job->grid.z = 0;
+}
+
+static bool generate_kernel(generator *gen, sc_job *job) {
+    uint32_t width = sc_op_element_bytes(job->op), written, source = below(gen, gen->out->buffer_count), second = 0;
+    if (!pick_buffer(gen, written_kind(job->op), &written)) return false;
+    bool settles = job->op == SC_SETTLE_F32 || job->op == SC_SETTLE_F64;
+    uint32_t in_width = is_sum(job->op) ? 4 : width;
+    uint32_t room = gen->out->buffer[is_sum(job->op) ? source : written].bytes / in_width;
+    if (!is_sum(job->op) && !settles && job->op != SC_TWIDDLE)
+        room = smaller(room, gen->out->buffer[source].bytes / in_width);
+    uint32_t limit = chance(gen, 5) ? 4096 : 400;
+    if (!room) return false;
+    job->count = chance(gen, 25) ? smaller(room, limit) : log_uniform(gen, smaller(room, limit));
+    job->scalar = (uint32_t)sc_random(&gen->state);
+    for (int k = 0; k < SC_WEIGHTS; k++) job->weights[k] = (uint32_t)sc_random(&gen->state);
+    job->sharded = chance(gen, 30);
+    if (job->sharded && chance(gen, 30)) job->max_shards = 1 + below(gen, 4);
+
+    if (is_sum(job->op)) {
+        uint32_t bins = gen->out->buffer[written].bytes / width;
+        if (!bins) return false;
+        job->extent = log_uniform(gen, smaller(bins, 64));
+        return add_range(gen, job, written, job->extent, width, MUSTER_READ_WRITE, MUSTER_CUT_REDUCE) &&
+               add_range(gen, job, source, job->count, 4, MUSTER_READ, MUSTER_CUT_BLOCK);
+    }
+    bool updates = settles || job->op == SC_TWIDDLE;
+    if (!add_range(gen, job, written, job->count, width, updates ? MUSTER_READ_WRITE : MUSTER_WRITE, MUSTER_CUT_BLOCK))
+        return false;
+    if (job->op == SC_PAIR && (!pick_buffer(gen, SC_RAW, &second) ||
+                               !add_range(gen, job, second, job->count, width, MUSTER_READ_WRITE, MUSTER_CUT_BLOCK)))
+        return false;
+    if (!updates && !add_range(gen, job, source, job->count, width, MUSTER_READ, MUSTER_CUT_BLOCK)) return false;
+    if (job->op != SC_MIX && job->op != SC_TWIDDLE) return true;
+    second = below(gen, gen->out->buffer_count);
+    room = gen->out->buffer[second].bytes / 4;
+    if (!room) return false;
+    job->extent = log_uniform(gen, room);
+    return add_range(gen, job, second, job->extent, 4, MUSTER_READ, MUSTER_CUT_REPLICATE);
+}
+
+static void generate_job(generator *gen, sc_job *job) {
+    static const sc_op often[] = {SC_COPY,  SC_COPY,    SC_FILL,    SC_MIX,  SC_MIX,   SC_MIX,
+                                  SC_MIX32, SC_TWIDDLE, SC_TWIDDLE, SC_PAIR, SC_BYTES, SC_STAGE};
+    for (int tries = 0; tries < 60; tries++) {
+        memset(job, 0, sizeof *job);
+        job->op = chance(gen, 60) ? often[below(gen, sizeof often / sizeof *often)] : (sc_op)below(gen, SC_OP_COUNT);
+        bool made = job->op == SC_COPY   ? generate_copy(gen, job)
+                    : job->op == SC_FILL ? generate_fill(gen, job)
+                                         : generate_kernel(gen, job);
+        if (!made || !ranges_disjoint(job)) continue;
+        if (sc_op_entry(job->op)) generate_geometry(gen, job);
+        job->pin = -1;
+        if (sc_op_entry(job->op) && !job->sharded && chance(gen, 35)) job->pin = (int)below(gen, gen->out->devices);
+        return;
+    }
+    memset(job, 0, sizeof *job); /* buffer 0 always has room for a fill */
+    job->op = SC_FILL;
+    job->pin = -1;
+    job->range_count = 1;
+    job->range[0] = (sc_range){.bytes = 4, .access = MUSTER_WRITE};
+    job->pattern_bytes = 4;
+}
+
+/* ancestors[j] has bit i when job j must follow job i, by conflict or by an edge, directly or not. */
+static void find_ancestors(const sc_graph *graph, uint64_t ancestors[SC_MAX_JOBS]) {
+    memset(ancestors, 0, SC_MAX_JOBS * sizeof *ancestors);
+    for (uint32_t j = 0; j < graph->job_count; j++) {
+        for (uint32_t i = 0; i < j; i++)
+            if (sc_jobs_conflict(&graph->job[i], &graph->job[j])) ancestors[j] |= UINT64_C(1) << i;
+        for (uint32_t a = 0; a < graph->job[j].after_count; a++) ancestors[j] |= UINT64_C(1) << graph->job[j].after[a];
+    }
+    for (uint32_t e = 0; e < graph->edge_count; e++)
+        ancestors[graph->edge[e].job] |= UINT64_C(1) << graph->edge[e].predecessor;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t j = 0; j < graph->job_count; j++)
+            for (uint32_t i = 0; i < graph->job_count; i++)
+                if (ancestors[j] >> i & 1 && (ancestors[i] & ~ancestors[j])) {
+                    ancestors[j] |= ancestors[i];
+                    changed = true;
+                }
+    }
+}
+
+static void generate_graph(generator *gen, sc_graph *graph) {
+    uint64_t ancestors[SC_MAX_JOBS];
+    graph->job_count = log_uniform(gen, chance(gen, 15) ? SC_MAX_JOBS : 14);
+    for (uint32_t j = 0; j < graph->job_count; j++) {
+        sc_job *job = &graph->job[j];
+        generate_job(gen, job);
+        if (!sc_op_entry(job->op)) continue;
+        while (j && job->after_count < SC_MAX_AFTER && chance(gen, 15)) job->after[job->after_count++] = below(gen, j);
+    }
+    /* Edges in any direction, also against the order in which the jobs were added, as long as no cycle comes of it. */
+    uint32_t wanted = chance(gen, 50) ? below(gen, SC_MAX_EDGES) : 0;
+    for (uint32_t e = 0; e < wanted && graph->job_count > 1; e++) {
+        uint32_t job = below(gen, graph->job_count), predecessor = below(gen, graph->job_count);
+        find_ancestors(graph, ancestors);
+        if (job == predecessor || ancestors[predecessor] >> job & 1) continue;
+        graph->edge[graph->edge_count++] = (sc_edge){.job = job, .predecessor = predecessor};
+    }
+}
+
+static bool takes_value(const sc_job *job) {
+    return sc_op_entry(job->op) && job->op != SC_SETTLE_F32 && job->op != SC_SETTLE_F64;
+}
+
+static sc_step *add_step(generator *gen, sc_step_kind kind) {
+    scenario *out = gen->out;
+    sc_step *step = &out->step[out->step_count++];
+    *step = (sc_step){.kind = kind, .thread = below(gen, out->threads), .seed = sc_random(&gen->state)};
+    return step;
+}
+
+static void add_submit(generator *gen) { add_step(gen, SC_SUBMIT)->graph = below(gen, gen->out->graph_count); }
+
+static void add_set(generator *gen) {
+    uint32_t graph = below(gen, gen->out->graph_count), job = below(gen, gen->out->graph[graph].job_count);
+    if (!takes_value(&gen->out->graph[graph].job[job])) return;
+    sc_step *step = add_step(gen, SC_SET);
+    step->graph = graph;
+    step->job = job;
+}
+
+/* While it is held only steps that do not wait follow: submits and sets. */
+static void add_acquisition(generator *gen) {
+    uint32_t acquiring = gen->out->step_count;
+    sc_step *step = add_step(gen, SC_ACQUIRE);
+    step->buffer = below(gen, gen->out->buffer_count);
+    step->access = (muster_access)(1 + below(gen, 3));
+    const sc_buffer *buffer = &gen->out->buffer[step->buffer];
+    uint32_t width = buffer->kind == SC_RAW ? 1 : buffer->kind == SC_F32 ? 4 : 8;
+    uint32_t elements = chance(gen, 40) ? buffer->bytes / width : log_uniform(gen, buffer->bytes / width);
+    sc_range range = {0};
+    place(gen, step->buffer, elements, width, &range);
+    step->offset = range.offset;
+    step->bytes = range.bytes;
+    uint32_t thread = step->thread;
+    for (uint32_t held = below(gen, 3); held > 0; held--)
+        if (chance(gen, 70))
+            add_submit(gen);
+        else
+            add_set(gen);
+    sc_step *release = add_step(gen, SC_RELEASE);
+    release->of = acquiring;
+    release->thread = thread;
+}
+
+static void add_wait(generator *gen) {
+    uint32_t of = below(gen, gen->out->step_count);
+    if (gen->out->step[of].kind != SC_SUBMIT) return;
+    add_step(gen, SC_WAIT)->of = of;
+}
+
+static void generate_steps(generator *gen) {
+    uint32_t wanted = 2 + log_uniform(gen, SC_MAX_STEPS - 8);
+    add_submit(gen);
+    while (gen->out->step_count < wanted) {
+        uint32_t dice = below(gen, 10);
+        if (dice < 4)
+            add_submit(gen);
+        else if (dice < 6)
+            add_set(gen);
+        else if (dice < 8)
+            add_acquisition(gen);
+        else
+            add_wait(gen);
+    }
+}
+
+void scenario_generate(uint64_t seed, uint32_t devices, scenario *out) {
+    memset(out, 0, sizeof *out);
+    /* Not the seed itself: neighbouring seeds must not give shifted sequences. */
+    uint64_t mixed = seed * 16 + devices;
+    generator gen = {.state = sc_random(&mixed), .out = out};
+    out->seed = seed;
+    out->devices = devices;
+    out->threads = chance(&gen, 50) ? 1 : 2 + below(&gen, SC_MAX_THREADS - 1);
+    generate_buffers(&gen);
+    out->graph_count = 1 + below(&gen, SC_MAX_GRAPHS);
+    for (uint32_t g = 0; g < out->graph_count; g++) generate_graph(&gen, &out->graph[g]);
+    generate_steps(&gen);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- checks -- */
+
+static const char *check_job(const scenario *scenario, const sc_graph *graph, uint32_t index) {
+    const sc_job *job = &graph->job[index];
+    for (uint32_t r = 0; r < job->range_count; r++) {
+        const sc_range *range = &job->range[r];
+        if (range->buffer >= scenario->buffer_count) return "a range names no buffer";
+        if ((uint64_t)range->offset + range->bytes > scenario->buffer[range->buffer].bytes)
+            return "a range leaves its buffer";
+        if ((range->access & MUSTER_WRITE) && scenario->buffer[range->buffer].kind != SC_RAW && job->op != SC_COPY &&
+            job->op != SC_FILL && written_kind(job->op) != scenario->buffer[range->buffer].kind)
+            return "raw bytes are written to a buffer of numbers";
+    }
+    if (!ranges_disjoint(job)) return "a written range overlaps another of its job";
+    if (job->pin >= (int)scenario->devices) return "a pin names no device";
+    for (uint32_t a = 0; a < job->after_count; a++)
+        if (job->after[a] >= index) return "an after names no earlier job";
+    if (!sc_op_entry(job->op)) return NULL;
+    uint64_t threads = (uint64_t)job->block.x * (job->block.y ? job->block.y : 1) * (job->block.z ? job->block.z : 1) *
+                       job->grid.x * (job->grid.y ? job->grid.y : 1) * (job->grid.z ? job->grid.z : 1);
+    if (job->count == 0 || threads < job->count) return "a grid does not cover its elements";
+    const uint32_t grid[3] = {job->grid.x, job->grid.y, job->grid.z};
+    if (job->sharded && (uint64_t)(grid[job->axis] - (grid[job->axis] > 0)) * job->slice_elements >= job->count)
+        return "the last slice of a cut is empty";
+    return NULL;
+}
+
+/* Between an acquire and its release nothing may wait: a wait there might be for a run that waits for the release. */
+static const char *check_steps(const scenario *scenario) {
+    uint32_t held = 0;
+    for (uint32_t s = 0; s < scenario->step_count; s++) {
+        const sc_step *step = &scenario->step[s];
+        if (step->thread >= scenario->threads) return "a step names no thread";
+        if (held && (step->kind == SC_ACQUIRE || step->kind == SC_WAIT)) return "a step waits while a buffer is held";
+        if (step->kind == SC_ACQUIRE) held++;
+        if (step->kind == SC_RELEASE && (held-- == 0 || scenario->step[step->of].thread != step->thread))
+            return "a release has no acquire";
+        if (step->kind == SC_WAIT && (step->of >= s || scenario->step[step->of].kind != SC_SUBMIT))
+            return "a wait has no submit";
+    }
+    return held ? "a buffer is never released" : NULL;
+}
+
+const char *scenario_check(const scenario *scenario) {
+    for (uint32_t g = 0; g < scenario->graph_count; g++) {
+        const sc_graph *graph = &scenario->graph[g];
+        uint64_t ancestors[SC_MAX_JOBS];
+        for (uint32_t j = 0; j < graph->job_count; j++) {
+            const char *wrong = check_job(scenario, graph, j);
+            if (wrong) return wrong;
+        }
+        find_ancestors(graph, ancestors);
+        for (uint32_t j = 0; j < graph->job_count; j++)
+            if (ancestors[j] >> j & 1) return "a graph has a cycle";
+    }
+    return check_steps(scenario);
+}
