@@ -23,7 +23,18 @@ def muster_library(name, alwayslink = 1, **kwargs):
         **kwargs
     )
 
-def muster_test(name, srcs = None, deps = [], size = "small", linkstatic = 1, copts = [], **kwargs):
+# The bundle for machines with GPUs packs programs from everywhere.
+_PROGRAM_VISIBILITY = ["//tests/hardware:__pkg__"]
+
+def muster_test(
+        name,
+        srcs = None,
+        deps = [],
+        size = "small",
+        linkstatic = 1,
+        copts = [],
+        visibility = _PROGRAM_VISIBILITY,
+        **kwargs):
     cc_test(
         name = name,
         srcs = srcs if srcs != None else [name + ".c"],
@@ -31,6 +42,7 @@ def muster_test(name, srcs = None, deps = [], size = "small", linkstatic = 1, co
         deps = deps + ["//third_party/cmocka"],
         size = size,
         linkstatic = linkstatic,
+        visibility = visibility,
         **kwargs
     )
 
@@ -42,10 +54,11 @@ def muster_gpu_test(name, size = "medium", tags = [], **kwargs):
         **kwargs
     )
 
-def muster_bench(name, srcs = None, linkstatic = 1, **kwargs):
+def muster_bench(name, srcs = None, linkstatic = 1, visibility = _PROGRAM_VISIBILITY, **kwargs):
     cc_binary(
         name = name,
         srcs = srcs if srcs != None else [name + ".c"],
         linkstatic = linkstatic,
+        visibility = visibility,
         **kwargs
     )
