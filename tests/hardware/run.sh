@@ -58,8 +58,10 @@ while IFS='|' read -r in_suite path seconds environment arguments; do
     milliseconds=$((($(date +%s%N) - start) / 1000000))
     rm -rf "$scratch/tmp"
 
-    ran=$(grep -c '^\[ RUN  ' "$log")
-    inner=$(grep -c '^\[  SKIPPED \] [^0-9]' "$log")
+    # cmocka's own sums: "[==========] 3 test(s) run." and "[  SKIPPED ] 2 test(s), listed below:"
+    read -r ran inner < <(awk '/^\[=+\] [0-9]+ test\(s\) run/ { ran += $2 }
+                               /^\[  SKIPPED \] [0-9]+ test\(s\)/ { skipped += $4 }
+                               END { print ran + 0, skipped + 0 }' "$log")
     if [ $code = 77 ] || { [ $code = 0 ] && [ "$ran" -gt 0 ] && [ "$inner" -ge "$ran" ]; }; then
         verdict=skipped skipped=$((skipped + 1))
     elif [ $code = 0 ]; then

@@ -1,0 +1,1 @@
+#include "tests/build/header_use.inc"
