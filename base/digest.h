@@ -19,7 +19,7 @@ typedef struct mu_digest {
 } mu_digest;
 
 typedef struct mu_digest_state {
-    _Alignas(64) unsigned char storage[384]; /* the hash library's own state */
+    _Alignas(16) unsigned char storage[384]; /* the hash library's own state */
 } mu_digest_state;
 
 /* Starts a digest. `domain` is a C string that names what the fields are. */
