@@ -55,12 +55,12 @@ static void free_entry(mu_module_cache *cache, mu_module_entry *entry) {
     mu_free(entry);
 }
 
-void mu_module_cache_destroy(mu_module_cache *cache, bool lost) {
+void mu_module_cache_destroy(mu_module_cache *cache) {
     if (!cache) return;
     for (int i = 0; i < BUCKETS; i++)
         for (mu_module_entry *next, *entry = cache->buckets[i]; entry; entry = next) {
             next = entry->next;
-            if (!lost) mu_module_unload(cache->device, entry->module);
+            mu_module_unload(cache->device, entry->module);
             free_entry(cache, entry);
         }
     mu_free(cache);

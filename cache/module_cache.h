@@ -27,9 +27,9 @@ enum { MU_MODULES_DUE_MAX = 64 };
  * Errors: OUT_OF_HOST_MEMORY. */
 muster_status mu_module_cache_create(mu_device *device, mu_occupancy_cache *occupancy, mu_module_cache **cache,
                                      muster_error *error);
-/* Unloads everything, in use or not: the device has drained. After a device's loss pass `lost`: then no driver call is
- * made and the modules are left to the process's end. NULL is ignored. */
-void mu_module_cache_destroy(mu_module_cache *cache, bool lost);
+/* Unloads everything, in use or not: the device has drained, or is lost (then mu_module_unload makes no driver call).
+ * NULL is ignored. */
+void mu_module_cache_destroy(mu_module_cache *cache);
 
 /* Loads the module of `key`, or finds it, and adds one user: give it back with mu_module_cache_drop. `image` is PTX text
  * or a cubin, borrowed for the call and read only when the key is not loaded; `name` (may be NULL) appears in messages.
