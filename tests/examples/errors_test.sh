@@ -41,6 +41,8 @@ for program in quickstart scan; do
     done
     expect 1 "MUSTER_" env MUSTER_SIM='{"devices": 2}' "${call[@]}" --driver sim --devices 3
     silent
+    expect 1 "MUSTER_INVALID_CONFIG" "${call[@]}" --driver sim --devices 1000 # more than can be simulated
+    silent
     expect 1 "MUSTER_INVALID_CONFIG" env MUSTER_SIM='{' "${call[@]}" --driver sim
     expect 1 "MUSTER_INVALID_CONFIG" env MUSTER_SIM='{"nonsense": 1}' "${call[@]}" --driver sim
     expect 1 "MUSTER_INVALID_CONFIG" env MUSTER_DRIVER=nonsense "${call[@]}"
