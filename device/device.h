@@ -13,6 +13,7 @@
 
 #include "device/capability.h"
 #include "device/ledger.h"
+#include "device/telemetry.h"
 #include "muster.h"
 
 typedef struct mu_driver mu_driver;
@@ -52,9 +53,17 @@ muster_status mu_device_open(mu_driver *driver, const mu_device_options *options
 /* Releases all of it; after a device loss it makes no driver call. Any thread, with the worker gone. Blocks. */
 void mu_device_close(mu_device *device);
 
-/* Makes the device's context current on the calling worker thread, for its lifetime. */
+/* Makes the device's context current on the calling worker thread, for its lifetime. A thread enters one device at a
+ * time. What was current before is current again after mu_device_leave, which the same thread calls. */
 muster_status mu_device_enter(mu_device *device, muster_error *error);
 void mu_device_leave(mu_device *device);
+
+/* Whether a driver call has told that the device is gone (DEVICE_LOST or KERNEL_FAULT). From then on every function
+ * here fails with that status, and none makes a driver call. Any thread. */
+bool mu_device_is_lost(const mu_device *device);
+/* Declares the device lost without asking it: after a kernel fault on another device of the process, no call may be made
+ * here either. `driver_code` is the code of that fault. Any thread; the first loss stays. */
+void mu_device_abandon(mu_device *device, int driver_code);
 
 /* Lets `device` copy from and to `peer` directly: context peer access and pool access where the hardware can. Called
  * once for each ordered pair, any thread, before either device works. `*direct` says whether copies go direct; when not,
@@ -65,13 +74,10 @@ const mu_capability *mu_device_capability(const mu_device *device); /* any threa
 mu_ledger *mu_device_ledger(mu_device *device);                     /* any thread */
 int mu_device_index(const mu_device *device);
 
-/* Counters of what this layer did. Written by the worker with relaxed stores, read by anyone: each is exact once the
- * device is idle, and no order between two of them is promised. */
-typedef struct mu_device_counters {
-    atomic_uint_fast64_t launches, bytes_to_device, bytes_to_host, bytes_from_peer, bytes_within_device, peer_copies,
-        fills, events_recorded, event_waits, synchronisations, module_loads, allocations;
-} mu_device_counters;
-const mu_device_counters *mu_device_get_counters(const mu_device *device);
+/* Counters of what the device did (device/telemetry.h): what this layer does is counted here, and the layers above count
+ * what is theirs with mu_count on mu_device_counters_mutable, from the worker's thread only. */
+const mu_device_counters *mu_device_get_counters(const mu_device *device); /* any thread */
+mu_device_counters *mu_device_counters_mutable(mu_device *device);
 
 /* ---------------------------------------------------------------------------------------------------------- events -- */
 
@@ -85,38 +91,70 @@ muster_status mu_event_poll(mu_device *device, mu_event event, bool *done, muste
 muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, muster_error *error);
 muster_status mu_lane_synchronize(mu_device *device, mu_lane lane, muster_error *error); /* blocks */
 
+/* Events that measure: recording one costs 2.8 us instead of 0.19. Both must have completed: INVALID_STATE otherwise. */
+muster_status mu_event_create_timed(mu_device *device, mu_event *event, muster_error *error);
+muster_status mu_event_elapsed(mu_device *device, mu_event start, mu_event end, uint64_t *elapsed_ns,
+                               muster_error *error);
+
 /* ---------------------------------------------------------------------------------------------------------- memory -- */
 
 /* Allocates in stream order of `lane`, charging a reservation that the caller has taken from the ledger for `bytes`.
- * Errors: OUT_OF_DEVICE_MEMORY after one trim and retry; nothing is charged then. */
+ * Errors: OUT_OF_DEVICE_MEMORY after one trim and retry, and live memory has been sampled; nothing was charged then, and
+ * the reservation is still the caller's to keep or to release. */
 muster_status mu_device_alloc(mu_device *device, mu_lane lane, uint64_t bytes, mu_address *address,
                               muster_error *error);
 /* Frees in stream order of `lane`; every other lane's use must be ordered before. Returns the bytes to the ledger. */
 muster_status mu_device_free(mu_device *device, mu_lane lane, mu_address address, uint64_t bytes, muster_error *error);
 
+/* Asks the driver for free memory and the pool's size, and tells the ledger (6 us). The worker samples on start, on
+ * pressure, after a failed allocation and at a bounded age (mu_ledger_sample_age_ns).
+ * INVALID_CONFIG when the driver cannot tell; that is never "no memory". */
+muster_status mu_device_sample_memory(mu_device *device, muster_error *error);
+/* Gives memory that the pool caches back to the system; what is in use stays. 1.7 ms a GiB. */
+muster_status mu_device_trim(mu_device *device, muster_error *error);
+
 /* Pinned host memory, usable by every device of the driver. Slow (0.5 s a GiB); freeing stalls busy devices. */
 muster_status mu_pinned_alloc(mu_device *device, uint64_t bytes, void **pointer, muster_error *error);
 void mu_pinned_free(mu_device *device, void *pointer);
 
-/* Copies and fills, enqueued on `lane`. Pageable host memory makes the driver stage, and the call may block for as long
+/* Pins the caller's own memory until it is unregistered, which stalls busy devices. INVALID_STATE: pinned already. */
+muster_status mu_host_register(mu_device *device, void *pointer, uint64_t bytes, muster_error *error);
+void mu_host_unregister(mu_device *device, void *pointer);
+
+/* Copies and fills, enqueued on `lane`. Errors: TRANSFER_FAILED with the driver's code; INVALID_ARGUMENT for a pattern
+ * that does not divide its range. Pageable host memory makes the driver stage, and the call may block for as long
  * as the copy takes. 0 bytes: no driver call. */
 muster_status mu_copy_to_device(mu_device *device, mu_lane lane, mu_address destination, const void *source,
                                 uint64_t bytes, muster_error *error);
 muster_status mu_copy_to_host(mu_device *device, mu_lane lane, void *destination, mu_address source, uint64_t bytes,
                               muster_error *error);
-muster_status mu_copy_within(mu_device *device, mu_lane lane, mu_address destination, mu_address source,
-                             uint64_t bytes, muster_error *error);
+muster_status mu_copy_within(mu_device *device, mu_lane lane, mu_address destination, mu_address source, uint64_t bytes,
+                             muster_error *error);
 muster_status mu_copy_from_peer(mu_device *device, mu_lane lane, mu_address destination, mu_device *peer,
                                 mu_address source, uint64_t bytes, muster_error *error);
-muster_status mu_fill(mu_device *device, mu_lane lane, mu_address destination, uint32_t pattern,
-                      uint32_t pattern_bytes, uint64_t bytes, muster_error *error);
+muster_status mu_fill(mu_device *device, mu_lane lane, mu_address destination, uint32_t pattern, uint32_t pattern_bytes,
+                      uint64_t bytes, muster_error *error);
 
 /* --------------------------------------------------------------------------------------------- modules and launches -- */
 
-/* Loads PTX text or a cubin. Stalls a busy device until it has drained. PROGRAM_INVALID carries the compiler's log. */
+/* Compiles PTX to a cubin for this device without loading it: stalls nothing, so compile here and load the cubin when
+ * the device is idle. Any thread. Blocks (6 ms and more). `*cubin` is the caller's, freed with mu_free.
+ * PROGRAM_INVALID carries the compiler's log. */
+muster_status mu_module_compile(mu_device *device, const void *ptx, size_t bytes, const char *name, void **cubin,
+                                size_t *cubin_bytes, muster_error *error);
+
+/* The SM that PTX is lowered for: the native one, or the highest lower one that the driver really compiles a probe for.
+ * CAPABILITY_MISSING lists why each failed. Any thread. */
+muster_status mu_device_target(const mu_device *device, int *sm, muster_error *error);
+
+/* Loads PTX text or a cubin, and charges what the driver took for it as fixed memory. Stalls a busy device until it has drained. PROGRAM_INVALID carries the compiler's log. */
 muster_status mu_module_load(mu_device *device, const void *image, size_t bytes, const char *name, mu_module *module,
                              muster_error *error);
 void mu_module_unload(mu_device *device, mu_module module); /* nothing of it may be in flight; stalls likewise */
+
+/* A module-scope variable. ENTRY_NOT_FOUND when there is none of that name. */
+muster_status mu_module_global(mu_device *device, mu_module module, const char *name, mu_address *address,
+                               uint64_t *bytes, muster_error *error);
 
 enum { MU_MAX_PARAMETERS = 128 };
 
@@ -127,7 +165,8 @@ typedef struct mu_function_info {
     uint32_t parameter_bytes[MU_MAX_PARAMETERS];
 } mu_function_info;
 
-/* ENTRY_NOT_FOUND lists the entries there are, where the driver can tell. */
+/* Finds an entry and makes it ready to launch. The function lives as long as its module; asking twice gives the same one.
+ * ENTRY_NOT_FOUND lists the entries there are, where the driver can tell. */
 muster_status mu_module_function(mu_device *device, mu_module module, const char *entry, mu_function *function,
                                  mu_function_info *info, muster_error *error);
 
@@ -144,6 +183,11 @@ typedef struct mu_launch {
     uint32_t parameter_count; /* of the kernel */
     void **parameters;        /* argument table: addresses of the values; at least parameter_count slots */
     uint32_t slot_count;
+    /* all of these may be zero */
+    uint32_t cluster[3];    /* blocks of a cluster; {0, 0, 0}: none */
+    uint64_t element_count; /* for messages and for the count of wasted threads; 0: one for each thread */
+    mu_address counter;     /* in-kernel barrier counters, zeroed on the lane before the kernel starts ... */
+    uint64_t counter_bytes; /* ... a multiple of 4; a module's launches that use one must not overlap */
 } mu_launch;
 
 /* The launch boundary: the one place that starts kernels, on the dispatch lane. mu_launch_validated repeats geometry and

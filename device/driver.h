@@ -25,11 +25,11 @@ struct mu_driver {
     MU_DRIVER_ENTRIES(MU_DRIVER_MEMBER, MU_DRIVER_MEMBER)
 #undef MU_DRIVER_MEMBER
     mu_driver_kind kind;
-    int version;                   /* as cuDriverGetVersion reports it, e.g. 13000 */
-    const char *name;              /* "cuda" or "sim", static storage */
-    void (*destroy)(mu_driver *);  /* called by the last release */
-    void *instance;                /* the implementation's own state */
-    atomic_uint references;        /* shared by runtimes; release on decrement pairs with acquire on the last one */
+    int version;                  /* as cuDriverGetVersion reports it, e.g. 13000 */
+    const char *name;             /* "cuda" or "sim", static storage */
+    void (*destroy)(mu_driver *); /* called by the last release */
+    void *instance;               /* the implementation's own state */
+    atomic_uint references;       /* shared by runtimes; release on decrement pairs with acquire on the last one */
 };
 
 /* Opens libcuda.so.1 (or MUSTER_LIBCUDA when set) and initialises it. Blocks for as long as cuInit does.

@@ -1,0 +1,93 @@
+/* Events and synchronisation. */
+#include "base/error.h"
+#include "device/state.h"
+
+muster_status mu_event_create(mu_device *device, mu_event *event, muster_error *error) {
+    CUevent made;
+    mu_scope scope;
+    muster_status status = mu_scope_begin(&scope, device, error);
+    if (status) return status;
+    CUresult code = device->driver->event_create(&made, CU_EVENT_DISABLE_TIMING);
+    if (code == CUDA_SUCCESS)
+        *event = (mu_event)made;
+    else
+        status = mu_device_fail(device, code, error, "cuEventCreate");
+    mu_scope_end(&scope);
+    return status;
+}
+
+muster_status mu_event_create_timed(mu_device *device, mu_event *event, muster_error *error) {
+    CUevent made;
+    mu_scope scope;
+    muster_status status = mu_scope_begin(&scope, device, error);
+    if (status) return status;
+    CUresult code = device->driver->event_create(&made, CU_EVENT_DEFAULT);
+    if (code == CUDA_SUCCESS)
+        *event = (mu_event)made;
+    else
+        status = mu_device_fail(device, code, error, "cuEventCreate with timing");
+    mu_scope_end(&scope);
+    return status;
+}
+
+void mu_event_destroy(mu_device *device, mu_event event) {
+    mu_scope scope;
+    if (!event || mu_scope_begin(&scope, device, NULL)) return;
+    device->driver->event_destroy(mu_event_handle(event));
+    mu_scope_end(&scope);
+}
+
+muster_status mu_event_record(mu_device *device, mu_lane lane, mu_event event, muster_error *error) {
+    muster_status status = mu_device_alive(device, error);
+    if (status) return status;
+    CUresult code = device->driver->event_record(mu_event_handle(event), device->lanes[lane]);
+    if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "cuEventRecord on lane %d", (int)lane);
+    mu_count(&device->counters, &device->counters.events_recorded, 1);
+    return MUSTER_OK;
+}
+
+muster_status mu_event_poll(mu_device *device, mu_event event, bool *done, muster_error *error) {
+    muster_status status = mu_device_alive(device, error);
+    if (status) return status;
+    CUresult code = device->driver->event_query(mu_event_handle(event));
+    if (code != CUDA_SUCCESS && code != CUDA_ERROR_NOT_READY)
+        return mu_device_fail(device, code, error, "cuEventQuery");
+    *done = code == CUDA_SUCCESS;
+    return MUSTER_OK;
+}
+
+muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, muster_error *error) {
+    muster_status status = mu_device_alive(device, error);
+    if (status) return status;
+    CUresult code = device->driver->stream_wait_event(device->lanes[lane], mu_event_handle(event), 0);
+    if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "cuStreamWaitEvent on lane %d", (int)lane);
+    mu_count(&device->counters, &device->counters.event_waits, 1);
+    return MUSTER_OK;
+}
+
+muster_status mu_event_elapsed(mu_device *device, mu_event start, mu_event end, uint64_t *elapsed_ns,
+                               muster_error *error) {
+    float milliseconds = 0;
+    muster_status status = mu_device_alive(device, error);
+    if (status) return status;
+    CUresult code = device->driver->event_elapsed_time(&milliseconds, mu_event_handle(start), mu_event_handle(end));
+    if (code == CUDA_ERROR_NOT_READY)
+        return mu_device_refuse(device, MUSTER_INVALID_STATE, error,
+                                "device %d: the events have not completed; poll the later one first", device->index);
+    if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "cuEventElapsedTime");
+    *elapsed_ns = milliseconds > 0 ? (uint64_t)((double)milliseconds * 1e6) : 0;
+    return MUSTER_OK;
+}
+
+muster_status mu_lane_synchronize(mu_device *device, mu_lane lane, muster_error *error) {
+    mu_scope scope;
+    muster_status status = mu_scope_begin(&scope, device, error);
+    if (status) return status;
+    CUresult code = device->driver->stream_synchronize(device->lanes[lane]);
+    if (code == CUDA_SUCCESS)
+        mu_count(&device->counters, &device->counters.synchronisations, 1);
+    else
+        status = mu_device_fail(device, code, error, "cuStreamSynchronize of lane %d", (int)lane);
+    mu_scope_end(&scope);
+    return status;
+}

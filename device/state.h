@@ -1,0 +1,83 @@
+/* Inside device/ only: what a mu_device is made of, and how its driver calls are guarded and reported. */
+#ifndef MUSTER_DEVICE_STATE_H
+#define MUSTER_DEVICE_STATE_H
+
+#include <cuda.h>
+
+#include "device/device.h"
+#include "device/driver.h"
+
+struct mu_function_object {
+    CUfunction handle;
+    uint32_t dynamic_shared_limit; /* as set on the function so far */
+    mu_function_info info;
+    struct mu_function_object *next; /* of the module */
+    char name[];
+};
+
+struct mu_module_object {
+    CUmodule handle;
+    uint64_t charged_bytes; /* fixed in the ledger */
+    mu_function functions;
+    char name[];
+};
+
+struct mu_device {
+    /* Constant once opened. */
+    mu_driver *driver;
+    CUdevice handle;
+    CUcontext context;
+    CUstream lanes[MU_LANE_COUNT];
+    CUmemoryPool pool;
+    int index;
+    bool own_context;
+    mu_capability capability;
+    muster_error target_error; /* why capability.ptx_target_sm is 0 */
+
+    /* The worker's own. */
+    uint64_t pool_reserved_bytes; /* when it was last asked for */
+
+    /* Read by any thread. */
+    atomic_int lost_code; /* the CUresult that ended the device, 0 while it lives */
+    mu_device_counters counters;
+    mu_ledger ledger;
+};
+
+/* The device's context, current on this thread while the scope is open. Nothing is called when this thread has entered
+ * the device; otherwise the context is pushed, and popped by the end, so that the caller's is left as found. */
+typedef struct mu_scope {
+    mu_device *device;
+    bool pushed;
+} mu_scope;
+
+muster_status mu_scope_begin(mu_scope *scope, mu_device *device, muster_error *error);
+void mu_scope_end(mu_scope *scope);
+
+/* MUSTER_OK while the device lives; afterwards its loss, reported without a driver call. */
+muster_status mu_device_alive(const mu_device *device, muster_error *error);
+
+/* Reports a failed driver call as mu_driver_fail does, with the device's index; a fault or loss also latches, and no
+ * driver call is made for this device any more. */
+muster_status mu_device_fail(mu_device *device, CUresult code, muster_error *error, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The same with a status of the caller's own for everything that is not a fault or loss. */
+muster_status mu_device_fail_as(mu_device *device, muster_status status, CUresult code, muster_error *error,
+                                const char *what, ...) __attribute__((format(printf, 5, 6)));
+
+/* mu_fail with the device's index. */
+muster_status mu_device_refuse(const mu_device *device, muster_status status, muster_error *error, const char *format,
+                               ...) __attribute__((format(printf, 4, 5)));
+
+static inline CUevent mu_event_handle(mu_event event) { return (CUevent)event; }
+
+/* The pool, live memory and peers (memory.c). */
+muster_status mu_pool_create(mu_device *device, muster_error *error);
+void mu_pool_destroy(mu_device *device);
+muster_status mu_pool_bytes(mu_device *device, uint64_t *reserved, muster_error *error);
+
+/* Probes everything in mu_capability (probe.c). No context is needed. */
+muster_status mu_capability_probe(const mu_driver *driver, int ordinal, CUdevice handle, mu_capability *capability,
+                                  muster_error *error);
+
+#endif
