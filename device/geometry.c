@@ -39,7 +39,7 @@ static muster_status check_axes(const uint32_t axes[3], const int limits[3], con
 
 muster_status mu_geometry_check(const mu_capability *capability, const uint32_t grid[3], const uint32_t block[3],
                                 muster_error *error) {
-    uint64_t threads, blocks;
+    uint64_t threads = 0, blocks = 0;
     muster_status status = check_zero(grid, "grid", error);
     if (!status) status = check_zero(block, "block", error);
     if (!status) status = mu_axis_product(block, "block", &threads, error);

@@ -85,7 +85,7 @@ muster_status mu_required_bytes(const mu_binding *bindings, size_t count, const 
     size_t next_input = 0;
     if (__builtin_mul_overflow(parameter_words, (uint64_t)4, &sum)) return sum_overflow(count, error);
     for (size_t i = 0; i < count; i++) {
-        uint64_t length = 0, bucket;
+        uint64_t length = 0, bucket = 0;
         if (bindings[i].shared) continue;
         if (bindings[i].resident && !bindings[i].takes_input) continue;
         muster_status status = binding_length(&bindings[i], input_bytes, input_count, &next_input, &length, error);

@@ -55,7 +55,7 @@ muster_status mu_residency_stage1(const mu_capability *capability, const char *k
 muster_status mu_residency_stage2(const mu_capability *capability, const char *kernel, uint64_t grid_blocks,
                                   uint64_t block_threads, uint64_t dynamic_shared_bytes, int64_t occupancy,
                                   muster_error *error) {
-    uint64_t limit;
+    uint64_t limit = 0;
     muster_status status = mu_resident_limit_of_function(capability, occupancy, &limit, error);
     if (status || mu_grid_is_resident(grid_blocks, limit)) return status;
     return mu_fail(
