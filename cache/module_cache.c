@@ -27,6 +27,7 @@ enum { BUCKETS = 256 };
 
 struct mu_module_cache {
     mu_device *device;
+    mu_device_counters *counters; /* the device's */
     mu_occupancy_cache *occupancy;
     mu_module_entry *buckets[BUCKETS];
     mu_module_entry *due_first, *due_last; /* longest due first */
@@ -41,6 +42,7 @@ muster_status mu_module_cache_create(mu_device *device, mu_occupancy_cache *occu
     mu_module_cache *cache = mu_alloc_zeroed(1, sizeof *cache);
     if (!cache) return mu_fail_host_memory(error, "a module cache", sizeof *cache);
     cache->device = device;
+    cache->counters = mu_device_counters_mutable(device);
     cache->occupancy = occupancy;
     *out = cache;
     return MUSTER_OK;
@@ -104,6 +106,7 @@ static void due_append(mu_module_cache *cache, mu_module_entry *entry) {
     cache->due++;
     if (cache->due < MU_MODULES_DUE_MAX) return;
     cache->stats.stalls++;
+    mu_count(cache->counters, &cache->counters->module_cache_evictions, cache->due);
     mu_module_cache_collect(cache);
 }
 
@@ -148,6 +151,7 @@ static muster_status load_entry(mu_module_cache *cache, const mu_key *key, const
                                 const char *name, mu_module_entry **out, muster_error *error) {
     mu_module_entry *entry = mu_alloc_zeroed(1, sizeof *entry);
     if (!entry) return mu_fail_host_memory(error, "a module's record", sizeof *entry);
+    mu_count(cache->counters, &cache->counters->module_cache_misses, 1);
     muster_status status = mu_module_load(cache->device, image, bytes, name, &entry->module, error);
     if (status != MUSTER_OK) {
         cache->stats.failures++;
@@ -170,6 +174,7 @@ muster_status mu_module_cache_load(mu_module_cache *cache, const mu_key *key, co
     mu_module_entry *entry = find(cache, key);
     if (entry) {
         cache->stats.hits++;
+        mu_count(cache->counters, &cache->counters->module_cache_hits, 1);
         if (is_due(entry)) due_remove(cache, entry);
     } else {
         muster_status status = load_entry(cache, key, image, bytes, name, &entry, error);

@@ -57,6 +57,7 @@ bool mu_module_cache_drop(mu_module_cache *cache, const mu_key *key);
 uint32_t mu_module_cache_collect(mu_module_cache *cache);
 uint32_t mu_module_cache_due(const mu_module_cache *cache);
 
+/* Hits, loads tried and forced unloads are also counted in the device's module_cache_* counters. */
 typedef struct mu_module_cache_stats {
     uint64_t hits;  /* loads answered by an entry already there */
     uint64_t loads; /* modules loaded by the driver */
