@@ -11,6 +11,21 @@ enum { COUNT = 100000, BLOCK = 256, GRID = (COUNT + BLOCK - 1) / BLOCK, SLICE_BY
 #define TRY(call)                                                                                                      \
     if ((call) != MUSTER_OK) return example_complain("quickstart", #call, &error), 1
 
+/* Adds a dispatch of COUNT threads that is cut over all devices. */
+static muster_status add_sharded(muster_graph *graph, muster_kernel *kernel, const muster_arg *args, uint32_t arg_count,
+                                 muster_job *job, muster_error *error) {
+    muster_dispatch dispatch = {
+        .struct_size = sizeof dispatch,
+        .kernel = kernel,
+        .grid.x = GRID,
+        .block.x = BLOCK,
+        .flags = MUSTER_DISPATCH_SHARDED,
+        .arg_count = arg_count,
+        .args = args,
+    };
+    return muster_graph_dispatch(graph, &dispatch, job, error);
+}
+
 /* Everything made here belongs to the runtime and goes with it. */
 static int quickstart(muster_runtime *rt) {
     muster_error error;
@@ -30,7 +45,8 @@ static int quickstart(muster_runtime *rt) {
     TRY(muster_buffer_create(rt, COUNT * sizeof(float), NULL, &y, &error));
     TRY(muster_buffer_create(rt, sizeof(double), NULL, &sum, &error)); /* starts as zeros, as every buffer does */
 
-    /* The graph: y is filled, x is counted up, saxpy needs both, total needs y. Muster sees that from the arguments. */
+    /* What each kernel gets, and how that is cut: one block of the grid owns BLOCK elements, count is a shard's own number
+     * of them, and each shard adds to a sum of its own. */
     muster_arg count = muster_shard_count_arg(BLOCK, COUNT, 4);
     muster_arg iota_args[] = {muster_block_cut(muster_buffer_arg(x, MUSTER_WRITE), SLICE_BYTES),
                               muster_shard_offset_arg(BLOCK, COUNT, 4), count};
@@ -38,17 +54,13 @@ static int quickstart(muster_runtime *rt) {
                                muster_block_cut(muster_buffer_arg(y, MUSTER_READ_WRITE), SLICE_BYTES), count};
     muster_arg total_args[] = {muster_block_cut(muster_buffer_arg(y, MUSTER_READ), SLICE_BYTES),
                                muster_sum_arg(sum, MUSTER_F64), count};
-    muster_dispatch dispatch = {
-        .struct_size = sizeof dispatch, .grid.x = GRID, .block.x = BLOCK, .flags = MUSTER_DISPATCH_SHARDED};
 
+    /* y is filled, x counted up, saxpy needs both, total needs y: Muster sees that from the arguments. */
     TRY(muster_graph_create(rt, &graph, &error));
     TRY(muster_graph_fill(graph, y, 0, COUNT * sizeof(float), 0x3f800000 /* 1.0f */, 4, &jobs[0], &error));
-    dispatch.kernel = iota, dispatch.args = iota_args, dispatch.arg_count = LENGTH(iota_args);
-    TRY(muster_graph_dispatch(graph, &dispatch, &jobs[1], &error));
-    dispatch.kernel = saxpy, dispatch.args = saxpy_args, dispatch.arg_count = LENGTH(saxpy_args);
-    TRY(muster_graph_dispatch(graph, &dispatch, &jobs[2], &error));
-    dispatch.kernel = total, dispatch.args = total_args, dispatch.arg_count = LENGTH(total_args);
-    TRY(muster_graph_dispatch(graph, &dispatch, &jobs[3], &error));
+    TRY(add_sharded(graph, iota, iota_args, LENGTH(iota_args), &jobs[1], &error));
+    TRY(add_sharded(graph, saxpy, saxpy_args, LENGTH(saxpy_args), &jobs[2], &error));
+    TRY(add_sharded(graph, total, total_args, LENGTH(total_args), &jobs[3], &error));
 
     TRY(muster_submit(rt, graph, &run, &error));
     TRY(muster_run_wait(run, MUSTER_FOREVER, &error));

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What is wrong with a call of an example is named on stderr, and the exit status is 2 for a wrong command line and 1 for
-# what fails later; nothing is leaked (a sanitizer's report would change the exit status and show on stderr).
+# What is wrong with a call of an example is named on stderr, and the exit status is 2 for a wrong command line and 1
+# for what fails later; nothing is leaked (a sanitizer's report would change the exit status and show on stderr).
 # Arguments: the quickstart and scan programs.
 set -u
 export LC_ALL=C

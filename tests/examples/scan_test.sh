@@ -29,7 +29,8 @@ same() {
         arguments+=(--pattern "$pattern")
         printf '%s: %s\n' "$pattern" "$(grep -aoF -- "$pattern" "$@" | wc -l)"
     done > want
-    "$scan" --driver $driver "${options[@]}" "${arguments[@]}" -- "$@" > got 2> err || fail "scan ${options[*]} $*: exit $?"
+    "$scan" --driver $driver "${options[@]}" "${arguments[@]}" -- "$@" > got 2> err ||
+        fail "scan ${options[*]} -- $*: exit $?"
     cmp -s want got || { diff -a want got | head -20; fail "scan ${options[*]} -- $* differs from grep"; }
     checks=$((checks + ${#patterns[@]}))
 }
@@ -89,7 +90,7 @@ for pattern in a aa needle "$(repeat a 33)" "$(head -c 55 fibonacci)"; do
     same --devices 2 -- ones fibonacci
 done
 
-# ----------------------------------------------------------------------------------------- greedy, by the rule itself --
+# ---------------------------------------------------------------------------------------- greedy, by the rule itself --
 count_is() { # PATTERN TEXT COUNT
     printf '%s' "$2" > text
     [ "$("$scan" --driver $driver --pattern "$1" text 2> err)" = "$1: $3" ] || fail "$1 in $2 is not $3"
