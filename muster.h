@@ -404,7 +404,7 @@ typedef struct muster_dispatch {
     uint32_t dynamic_shared_bytes;
     uint32_t flags;
     uint32_t shard_axis; /* 0 = x, 1 = y, 2 = z */
-    uint32_t max_shards; /* sharded: at most so many shards; 0: one per device */
+    uint32_t max_shards; /* sharded: so many shards, or one per slice if there are fewer; 0: one per device */
     int pin_device;      /* 1: run on `device` only (not with SHARDED); 0: Muster places it */
     int device;
     uint32_t arg_count;

@@ -10,6 +10,17 @@ enum {
      * outstanding call on a stream; half of it leaves room for copies and events. */
     MU_ENQUEUE_AHEAD_CALLS = 512,
 
+    /* Epochs of one dispatch lane that can be open or in flight. Each holds at least one call, so enqueue-ahead ends
+     * before the ring does. */
+    MU_EPOCH_RING = 1024,
+
+    /* A buffer up to this size gets one device copy of the whole, so that accesses to parts of it never move it. */
+    MU_WHOLE_COPY_BYTES = 32 << 20,
+
+    /* What placement assumes before it knows better: a queued job is one launch, and data moves at pinned PCIe speed. */
+    MU_QUEUED_JOB_NS = 3600,
+    MU_TRANSFER_BYTES_PER_NS = 55,
+
     /* Budget of a device in 1/1000 of its memory (mechanisms: nine tenths). */
     MU_BUDGET_PERMILLE = 900,
 
@@ -19,6 +30,9 @@ enum {
 
 /* A futex wake costs the waker 2 us and the sleeper runs 27 us later: spinning for about one such wake pays. */
 #define MU_SPIN_NS 30000u
+/* A parked worker with work in flight looks at the device this often: a look costs 1.5 us and a timed wake about 3, so
+ * some 5 % of a core, and a completion is seen within 100 us. */
+#define MU_POLL_INTERVAL_NS 80000u
 /* A job waits at most this long for memory that nothing of ours can free. */
 #define MU_ADMISSION_WAIT_NS 10000000000u
 

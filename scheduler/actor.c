@@ -1,0 +1,601 @@
+#include "scheduler/actor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "scheduler/enqueue.h"
+#include "scheduler/runtime.h"
+#include "scheduler/wait.h"
+
+/* Tasks enqueued before the epoch is closed: an event costs 0.2 us, so one for so many is nothing, and completion is
+ * still seen in small steps. */
+enum { EPOCH_TASKS = 64 };
+
+/* ----------------------------------------------------------------------------------------------------------- posts -- */
+
+void mu_actor_post_tasks(mu_actor *actor, mu_task *first) {
+    first->message.kind = MU_MAIL_TASKS;
+    mu_mailbox_post(&actor->mailbox, &first->message);
+}
+
+void mu_actor_post_call(mu_actor *actor, mu_call *call) {
+    call->message.kind = MU_MAIL_CALL;
+    mu_mailbox_post(&actor->mailbox, &call->message);
+}
+
+void mu_actor_post_free(mu_actor *actor, mu_instance *instance) {
+    instance->message.kind = MU_MAIL_FREE;
+    mu_mailbox_post(&actor->mailbox, &instance->message);
+}
+
+static void list_append(mu_task_list *list, mu_task *task) {
+    task->message.link.next = NULL;
+    if (list->last)
+        list->last->message.link.next = &task->message.link;
+    else
+        list->first = task;
+    list->last = task;
+}
+
+static mu_task *list_take(mu_task_list *list) {
+    mu_task *task = list->first;
+    if (!task) return NULL;
+    list->first = (mu_task *)task->message.link.next;
+    if (!list->first) list->last = NULL;
+    return task;
+}
+
+/* ------------------------------------------------------------------------------------- releasing and placing tasks -- */
+
+/* Counts `task` off its successors; those that are ready are put in front of the chain `first`, which is returned. */
+static uint32_t collect_ready(muster_run *run, const mu_task *task, uint32_t first) {
+    const muster_graph *graph = run->graph;
+    const mu_node *node = &graph->nodes[task->node];
+    bool failed = task->status != MUSTER_OK;
+    for (uint32_t i = 0; i < node->succ_count; i++) {
+        mu_task *successor = mu_run_task(run, graph->succs[node->succ_first + i]);
+        if (failed) atomic_store_explicit(&successor->poisoned, 1, memory_order_relaxed);
+        if (atomic_fetch_sub_explicit(&successor->pending, 1, memory_order_acq_rel) != 1) continue;
+        successor->next = first;
+        first = successor->node;
+    }
+    return first;
+}
+
+/* Puts a task that another device gets behind what it gets already; chains of one run travel as one message. */
+static void outbox_add(mu_actor *self, int device, muster_run *run, mu_task *task) {
+    mu_task *last = self->outbox[device].last;
+    task->next = MU_NONE;
+    if (last && last->run == run->slot) {
+        last->next = task->node;
+    } else {
+        task->message.link.next = self->outbox[device].first ? &self->outbox[device].first->message.link : NULL;
+        self->outbox[device].first = task;
+    }
+    self->outbox[device].last = task;
+}
+
+static int place(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+    if (node->pin != MUSTER_ANY_DEVICE) return node->pin;
+    if (runtime->device_count == 1) return 0;
+    return runtime->placement->place(runtime, graph, node);
+}
+
+void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run, uint32_t first) {
+    struct {
+        mu_task *first, *last;
+        uint32_t count;
+    } chains[MU_MAX_DEVICES];
+    memset(chains, 0, runtime->device_count * sizeof chains[0]);
+    uint32_t skipped = 0;
+    while (first != MU_NONE) {
+        mu_task *task = mu_run_task(run, first);
+        first = task->next;
+        if (atomic_load_explicit(&task->poisoned, memory_order_relaxed)) {
+            /* It ends here without having run, and so does what depends on it. */
+            mu_run_fail(run, task, MUSTER_PREDECESSOR_FAILED, NULL);
+            mu_bind_undefine(run, &run->graph->nodes[task->node]);
+            first = collect_ready(run, task, first);
+            atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);
+            skipped++;
+            continue;
+        }
+        int device = place(runtime, run->graph, &run->graph->nodes[task->node]);
+        task->device = (int16_t)device;
+        chains[device].count++;
+        if (self && device == self->index) {
+            list_append(&self->ready, task);
+        } else if (self) {
+            outbox_add(self, device, run, task);
+        } else {
+            task->next = MU_NONE;
+            if (chains[device].last)
+                chains[device].last->next = task->node;
+            else
+                chains[device].first = task;
+            chains[device].last = task;
+        }
+    }
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        if (chains[d].count) atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
+        /* The run may end as soon as its last task is posted; nothing of it is touched after the skipped are counted. */
+    }
+    if (skipped) mu_run_enqueued(run, skipped);
+    mu_task *posts[MU_MAX_DEVICES];
+    uint32_t post_count = 0;
+    int devices[MU_MAX_DEVICES];
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if (chains[d].first) posts[post_count] = chains[d].first, devices[post_count++] = (int)d;
+    for (uint32_t i = 0; i < post_count; i++) mu_actor_post_tasks(&runtime->actors[devices[i]], posts[i]);
+    if (skipped) mu_run_ended(run, skipped);
+}
+
+void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {
+    uint32_t ready = collect_ready(run, task, MU_NONE);
+    if (ready != MU_NONE) mu_tasks_dispatch(runtime, self, run, ready);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- epochs -- */
+
+static mu_epoch *epoch_at(mu_actor *actor, uint64_t number) { return &actor->epochs[number % MU_EPOCH_RING]; }
+
+static mu_task_ref ref_of(const mu_task *task) { return (mu_task_ref)task->run << 32 | task->node; }
+
+static mu_task *task_at(const muster_runtime *runtime, mu_task_ref ref) {
+    return mu_run_task(mu_run_at(runtime, (uint32_t)(ref >> 32)), (uint32_t)ref);
+}
+
+void mu_epoch_add_calls(mu_actor *actor, uint32_t calls) {
+    epoch_at(actor, actor->timeline.open)->calls += calls;
+    actor->calls_in_flight += calls;
+}
+
+void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls) {
+    mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
+    task->epoch = actor->timeline.open;
+    task->epoch_next = MU_NO_TASK;
+    if (epoch->tasks++ == 0)
+        epoch->first = ref_of(task);
+    else
+        task_at(actor->runtime, epoch->last)->epoch_next = ref_of(task);
+    epoch->last = ref_of(task);
+    mu_epoch_add_calls(actor, calls);
+}
+
+/* Calls `what` once per stretch of tasks of one run, with their count. A run can be gone after its last task is counted,
+ * so each task is read before its stretch is. */
+static void for_each_run(mu_actor *actor, const mu_epoch *epoch, bool ending, void (*what)(muster_run *, uint32_t)) {
+    mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK;
+    while (ref != MU_NO_TASK) {
+        muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
+        uint32_t slot = (uint32_t)(ref >> 32), count = 0;
+        while (ref != MU_NO_TASK && (uint32_t)(ref >> 32) == slot) {
+            mu_task *task = mu_run_task(run, (uint32_t)ref);
+            ref = task->epoch_next;
+            if (ending) atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);
+            count++;
+        }
+        what(run, count);
+    }
+}
+
+static void answer_awaiting(mu_actor *actor) {
+    for (mu_task *task; (task = list_take(&actor->awaiting));) {
+        task->next = MU_NONE;
+        mu_actor_post_tasks(&actor->runtime->actors[task->device], task);
+    }
+}
+
+static void flush_outbox(mu_actor *actor) {
+    for (uint32_t d = 0; d < actor->runtime->device_count; d++) {
+        mu_task *task = actor->outbox[d].first;
+        actor->outbox[d].first = actor->outbox[d].last = NULL;
+        while (task) {
+            mu_task *next = (mu_task *)task->message.link.next;
+            mu_actor_post_tasks(&actor->runtime->actors[d], task);
+            task = next;
+        }
+    }
+}
+
+muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
+    mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
+    if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers) return MUSTER_OK; /* nobody can wait for an empty epoch */
+    muster_status status = mu_timeline_close(&actor->timeline, error);
+    if (status) return status;
+    *epoch_at(actor, actor->timeline.open) = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
+    for_each_run(actor, epoch, false, mu_run_enqueued);
+    return MUSTER_OK;
+}
+
+static void drop_transfers(mu_actor *actor, mu_epoch *epoch) {
+    while (epoch->transfers) {
+        mu_transfer *transfer = epoch->transfers;
+        epoch->transfers = transfer->next;
+        /* Release pairs with the owner's acquire before it frees the source. */
+        if (transfer->source) atomic_fetch_sub_explicit(&transfer->source->pins, 1, memory_order_release);
+        transfer->source = NULL;
+        transfer->next = actor->spare_transfers;
+        actor->spare_transfers = transfer;
+    }
+}
+
+static void retire(mu_actor *actor, uint64_t number) {
+    mu_epoch *epoch = epoch_at(actor, number);
+    drop_transfers(actor, epoch);
+    actor->calls_in_flight -= epoch->calls;
+    atomic_fetch_sub_explicit(&actor->queued, epoch->tasks, memory_order_relaxed);
+    atomic_fetch_add_explicit(&actor->jobs_ended, epoch->tasks, memory_order_relaxed);
+    for_each_run(actor, epoch, true, mu_run_ended);
+    actor->retired = number;
+}
+
+mu_transfer *mu_actor_add_transfer(mu_actor *actor) {
+    mu_transfer *transfer = actor->spare_transfers;
+    if (transfer) {
+        actor->spare_transfers = transfer->next;
+    } else {
+        transfer = mu_alloc_zeroed(1, sizeof *transfer);
+        if (!transfer) return NULL;
+    }
+    mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
+    transfer->next = epoch->transfers;
+    epoch->transfers = transfer;
+    return transfer;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ loss -- */
+
+void mu_actor_lose(mu_actor *actor, const muster_error *error) {
+    if (actor->lost) return;
+    actor->lost = true;
+    actor->loss = *error;
+    actor->loss.device = actor->index;
+    mu_runtime_fault(actor->runtime, &actor->loss);
+}
+
+/* Everything that was enqueued or waits here ends with the loss; work of other runs that comes later does too. */
+static void end_everything(mu_actor *actor) {
+    for (uint64_t number = actor->retired + 1; number <= actor->timeline.open; number++) {
+        mu_epoch *epoch = epoch_at(actor, number);
+        for (mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK; ref != MU_NO_TASK;) {
+            mu_task *task = task_at(actor->runtime, ref);
+            muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
+            if (!task->status) {
+                mu_run_fail(run, task, actor->loss.status, &actor->loss);
+                mu_bind_undefine(run, &run->graph->nodes[task->node]);
+            }
+            ref = task->epoch_next;
+        }
+        bool closed = number < actor->timeline.open;
+        if (!closed) for_each_run(actor, epoch, false, mu_run_enqueued);
+        retire(actor, number);
+        *epoch = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
+    }
+    /* The open epoch stays open, emptied; nothing is recorded any more. */
+    actor->retired = actor->timeline.open - 1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ loop -- */
+
+static void take_chain(mu_actor *actor, mu_task *task) {
+    muster_run *run = mu_run_at(actor->runtime, task->run);
+    for (;;) {
+        uint32_t next = task->next;
+        list_append(&actor->ready, task);
+        if (next == MU_NONE) return;
+        task = mu_run_task(run, next);
+    }
+}
+
+static bool take_mail(mu_actor *actor) {
+    mu_message *message = mu_mailbox_drain(&actor->mailbox);
+    bool any = message != NULL;
+    while (message) {
+        mu_message *next = mu_message_next(message);
+        switch ((mu_mail_kind)message->kind) {
+            case MU_MAIL_TASKS: take_chain(actor, (mu_task *)message); break;
+            case MU_MAIL_AWAIT: list_append(&actor->awaiting, (mu_task *)message); break;
+            case MU_MAIL_FREE: mu_bind_retire(actor, (mu_instance *)message); break;
+            case MU_MAIL_CALL: ((mu_call *)message)->run(actor, (mu_call *)message); break;
+        }
+        message = next;
+    }
+    return any;
+}
+
+static void await_epoch(mu_actor *actor, mu_task *task, int device) {
+    task->message.kind = MU_MAIL_AWAIT;
+    mu_mailbox_post(&actor->runtime->actors[device].mailbox, &task->message);
+}
+
+/* A task that found no memory waits for releases. When nothing in flight can bring any, it fails after the configured
+ * time: another process may have the memory, or more is needed at once than the budget leaves. */
+static void starve(mu_actor *actor, mu_task *task) {
+    list_append(&actor->starved, task);
+}
+
+static void fail_starved(mu_actor *actor) {
+    if (!actor->starved.first) {
+        actor->starved_since_ns = 0;
+        return;
+    }
+    if (actor->retired + 1 < actor->timeline.open || actor->ready.first) {
+        actor->starved_since_ns = 0;
+        return;
+    }
+    uint64_t now = mu_now_ns();
+    if (!actor->starved_since_ns) actor->starved_since_ns = now;
+    if (now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns) return;
+    mu_task *task = list_take(&actor->starved);
+    muster_run *run = mu_run_at(actor->runtime, task->run);
+    muster_error error;
+    mu_ledger_view view = mu_ledger_read(mu_device_ledger(actor->device));
+    mu_fail(&error, MUSTER_OUT_OF_DEVICE_MEMORY,
+            "no memory for the job's buffers after waiting %.1f s: %llu of the budget's %llu bytes are in use on device "
+            "%d; destroy buffers, raise the budget, or cut the job",
+            (double)actor->runtime->config.admission_wait_ns * 1e-9, (unsigned long long)view.in_use,
+            (unsigned long long)view.budget, actor->index);
+    mu_enqueue_failed(actor, run, task, &error);
+    actor->starved_since_ns = now;
+}
+
+static void retry_starved(mu_actor *actor) {
+    if (!actor->starved.first) return;
+    mu_task_list waiting = actor->starved;
+    actor->starved = (mu_task_list){NULL, NULL};
+    for (mu_task *task; (task = list_take(&waiting));) {
+        muster_run *run = mu_run_at(actor->runtime, task->run);
+        int device;
+        switch (mu_enqueue_task(actor, run, task, &device)) {
+            case MU_ENQUEUED: break;
+            case MU_ENQUEUE_AWAIT: await_epoch(actor, task, device); break;
+            case MU_ENQUEUE_STARVED: starve(actor, task); break;
+        }
+    }
+}
+
+static bool enqueue_ready(mu_actor *actor) {
+    uint32_t count = 0;
+    while (actor->ready.first && count < EPOCH_TASKS && actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS) {
+        mu_task *task = list_take(&actor->ready);
+        muster_run *run = mu_run_at(actor->runtime, task->run);
+        int device;
+        switch (mu_enqueue_task(actor, run, task, &device)) {
+            case MU_ENQUEUED: break;
+            case MU_ENQUEUE_AWAIT: await_epoch(actor, task, device); break;
+            case MU_ENQUEUE_STARVED: starve(actor, task); break;
+        }
+        count++;
+        if (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) break;
+    }
+    return count > 0;
+}
+
+static void close_and_hand_over(mu_actor *actor) {
+    muster_error error;
+    if (!actor->lost) {
+        muster_status status = mu_actor_close_epoch(actor, &error);
+        if (!status && (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) &&
+            actor->retired + 1 < actor->timeline.open)
+            status = mu_lane_synchronize(actor->device, MU_LANE_DISPATCH, &error);
+        if (status) mu_actor_lose(actor, &error);
+    }
+    answer_awaiting(actor);
+    flush_outbox(actor);
+}
+
+static bool look_for_completions(mu_actor *actor) {
+    uint64_t before = actor->retired;
+    muster_error error;
+    if (!actor->lost && actor->retired + 1 < actor->timeline.open && mu_timeline_poll(&actor->timeline, &error))
+        mu_actor_lose(actor, &error);
+    /* Another device's fault ends this one too, even when it has not seen it itself. */
+    if (!actor->lost && mu_runtime_check(actor->runtime, &error)) {
+        error.status = MUSTER_DEVICE_LOST;
+        mu_actor_lose(actor, &error);
+    }
+    while (!actor->lost && actor->retired < mu_timeline_done(&actor->timeline)) retire(actor, actor->retired + 1);
+    if (actor->lost) {
+        mu_task_list starved = actor->starved;
+        actor->starved = (mu_task_list){NULL, NULL};
+        for (mu_task *task; (task = list_take(&starved));) list_append(&actor->ready, task);
+        end_everything(actor);
+    }
+    return actor->retired != before;
+}
+
+void mu_actor_defer(mu_actor *actor, mu_call *call) {
+    call->next = actor->deferred;
+    actor->deferred = call;
+}
+
+static void run_deferred(mu_actor *actor) {
+    mu_call *call = actor->deferred;
+    actor->deferred = NULL;
+    while (call) {
+        mu_call *next = call->next;
+        call->run(actor, call);
+        call = next;
+    }
+}
+
+/* Nothing to do now: look around for a while, then sleep; with work in flight only until the next look. */
+static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
+    uint64_t now = mu_now_ns();
+    if (!*idle_since_ns) *idle_since_ns = now;
+    if (now - *idle_since_ns < actor->runtime->config.spin_ns) {
+        mu_spin_pause();
+        return;
+    }
+    bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
+                   actor->retired_instances;
+    mu_mailbox_park(&actor->mailbox, waiting ? MU_POLL_INTERVAL_NS : MUSTER_FOREVER);
+}
+
+static void work(mu_actor *actor) {
+    uint64_t idle_since_ns = 0;
+    while (!actor->stopping || actor->deferred || actor->retired_instances || actor->ready.first ||
+           mu_mailbox_has_mail(&actor->mailbox)) {
+        bool busy = take_mail(actor);
+        busy |= enqueue_ready(actor);
+        close_and_hand_over(actor);
+        if (look_for_completions(actor)) {
+            busy = true;
+            retry_starved(actor);
+        } else if (actor->starved.first && !actor->ready.first) {
+            retry_starved(actor);
+        }
+        fail_starved(actor);
+        run_deferred(actor);
+        mu_bind_collect(actor);
+        if (busy)
+            idle_since_ns = 0;
+        else
+            rest(actor, &idle_since_ns);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------- start and stop -- */
+
+typedef struct start {
+    mu_actor *actor;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool entered;
+    muster_status status;
+    muster_error error;
+} start;
+
+static void tear_down(mu_actor *actor) {
+    while (actor->spare_transfers) {
+        mu_transfer *transfer = actor->spare_transfers;
+        actor->spare_transfers = transfer->next;
+        if (transfer->event && !actor->lost) mu_event_destroy(actor->device, transfer->event);
+        mu_free(transfer);
+    }
+    mu_module_cache_destroy(actor->modules);
+    mu_occupancy_cache_destroy(actor->occupancy);
+    if (!actor->lost) mu_timeline_destroy(&actor->timeline);
+    mu_device_leave(actor->device);
+}
+
+static muster_status set_up(mu_actor *actor, muster_error *error) {
+    muster_status status = mu_device_enter(actor->device, error);
+    if (status) return status;
+    if (!(status = mu_timeline_init(&actor->timeline, actor->device, error)) &&
+        !(status = mu_occupancy_cache_create(actor->device, &actor->occupancy, error)))
+        status = mu_module_cache_create(actor->device, actor->occupancy, &actor->modules, error);
+    *epoch_at(actor, actor->timeline.open) = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
+    if (status) tear_down(actor);
+    return status;
+}
+
+static void *worker(void *argument) {
+    start *started = argument;
+    mu_actor *actor = started->actor;
+    char name[16];
+    snprintf(name, sizeof name, "muster-%d", actor->index);
+    pthread_setname_np(pthread_self(), name);
+    muster_status status = set_up(actor, &started->error);
+    pthread_mutex_lock(&started->lock);
+    started->entered = true;
+    started->status = status;
+    pthread_cond_signal(&started->changed);
+    pthread_mutex_unlock(&started->lock);
+    if (status) return NULL;
+    work(actor);
+    tear_down(actor);
+    return NULL;
+}
+
+muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index, mu_device *device,
+                             muster_error *error) {
+    memset(actor, 0, sizeof *actor);
+    actor->runtime = runtime;
+    actor->index = index;
+    actor->device = device;
+    mu_mailbox_init(&actor->mailbox);
+    start started = {.actor = actor};
+    pthread_mutex_init(&started.lock, NULL);
+    mu_cond_init(&started.changed);
+    muster_status status = MUSTER_OK;
+    int code = pthread_create(&actor->thread, NULL, worker, &started);
+    if (code) {
+        status = mu_fail(error, MUSTER_OUT_OF_HOST_MEMORY, "no thread for device %d: %s; raise the thread limit", index,
+                         strerror(code));
+        goto destroy;
+    }
+    pthread_mutex_lock(&started.lock);
+    while (!started.entered) pthread_cond_wait(&started.changed, &started.lock);
+    pthread_mutex_unlock(&started.lock);
+    if (started.status) {
+        pthread_join(actor->thread, NULL);
+        status = mu_error_copy(error, &started.error);
+    }
+destroy:
+    pthread_cond_destroy(&started.changed);
+    pthread_mutex_destroy(&started.lock);
+    return status;
+}
+
+static void stop_call(mu_actor *actor, mu_call *call) {
+    (void)call;
+    actor->stopping = true;
+}
+
+void mu_actor_stop(mu_actor *actor) {
+    mu_call call = {.run = stop_call};
+    mu_actor_post_call(actor, &call);
+    pthread_join(actor->thread, NULL);
+    mu_device_close(actor->device);
+}
+
+/* --------------------------------------------------------------------------------------------- calls on all devices -- */
+
+typedef struct gathering {
+    mu_actor_fn run;
+    void *user;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t left;
+} gathering;
+
+typedef struct gathered_call {
+    mu_call call;
+    gathering *all;
+    muster_status status;
+    muster_error error;
+} gathered_call;
+
+static void run_gathered(mu_actor *actor, mu_call *call) {
+    gathered_call *one = (gathered_call *)call;
+    gathering *all = one->all;
+    one->status = actor->lost ? mu_error_copy(&one->error, &actor->loss) : all->run(actor, all->user, &one->error);
+    if (one->status) one->error.device = actor->index;
+    pthread_mutex_lock(&all->lock);
+    if (--all->left == 0) pthread_cond_signal(&all->changed);
+    pthread_mutex_unlock(&all->lock);
+}
+
+muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error) {
+    gathered_call calls[MU_MAX_DEVICES];
+    gathering all = {.run = run, .user = user, .left = runtime->device_count};
+    pthread_mutex_init(&all.lock, NULL);
+    mu_cond_init(&all.changed);
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        calls[d] = (gathered_call){.call = {.run = run_gathered}, .all = &all};
+        mu_actor_post_call(&runtime->actors[d], &calls[d].call);
+    }
+    pthread_mutex_lock(&all.lock);
+    while (all.left) pthread_cond_wait(&all.changed, &all.lock);
+    pthread_mutex_unlock(&all.lock);
+    pthread_cond_destroy(&all.changed);
+    pthread_mutex_destroy(&all.lock);
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if (calls[d].status) return mu_error_copy(error, &calls[d].error);
+    return MUSTER_OK;
+}

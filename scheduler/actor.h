@@ -1,0 +1,136 @@
+/* Device actors: one worker thread per device that alone launches, allocates and loads on it. Others post messages.
+ *
+ * The worker's loop: drain the mailbox; enqueue ready tasks while the enqueue-ahead bound allows; close the epoch; hand
+ * tasks that became ready for other devices to them; look for completed epochs and end their tasks; when there is nothing
+ * to do, spin for a while, then park. */
+#ifndef MUSTER_SCHEDULER_ACTOR_H
+#define MUSTER_SCHEDULER_ACTOR_H
+
+#include <pthread.h>
+
+#include "cache/module_cache.h"
+#include "scheduler/coherence.h"
+#include "scheduler/run.h"
+#include "scheduler/timeline.h"
+
+typedef struct mu_actor mu_actor;
+typedef struct mu_call mu_call;
+
+typedef enum mu_mail_kind {
+    MU_MAIL_TASKS, /* a chain of ready tasks */
+    MU_MAIL_AWAIT, /* a task of another device that needs an epoch of ours closed; goes back to its device then */
+    MU_MAIL_FREE,  /* an instance whose buffer is gone */
+    MU_MAIL_CALL   /* run a function on the worker */
+} mu_mail_kind;
+
+/* A function to run on a worker: loads, frees, host acquisitions. Owned by the poster until posted, by `run` then. */
+struct mu_call {
+    mu_message message;
+    void (*run)(mu_actor *actor, mu_call *call);
+    mu_call *next; /* while the actor keeps it (mu_actor_defer) */
+};
+
+/* A copy whose event has not completed: unpins its source, gives the event back. Part of an epoch. */
+typedef struct mu_transfer {
+    struct mu_transfer *next;
+    mu_event event;       /* of the upload lane, NULL when it used none */
+    mu_instance *source;  /* pinned, or NULL */
+} mu_transfer;
+
+/* What the worker remembers of an epoch until it is done. */
+typedef struct mu_epoch {
+    mu_task_ref first, last;
+    uint32_t tasks, calls;
+    mu_transfer *transfers;
+} mu_epoch;
+
+typedef struct mu_task_list {
+    mu_task *first, *last; /* linked by message.link */
+} mu_task_list;
+
+struct mu_actor {
+    muster_runtime *runtime;
+    int index;
+    mu_device *device;
+    mu_module_cache *modules;
+    mu_occupancy_cache *occupancy;
+    pthread_t thread;
+    mu_mailbox mailbox;
+    /* Jobs placed here and not ended: what placement compares. Relaxed: an estimate. */
+    _Alignas(MU_CACHE_LINE) atomic_uint queued;
+    atomic_uint_fast64_t jobs_ended;
+    mu_timeline timeline;
+
+    /* The worker's own. */
+    mu_epoch epochs[MU_EPOCH_RING]; /* by epoch number modulo the ring */
+    uint64_t retired;               /* last epoch whose tasks have been ended */
+    uint32_t calls_in_flight;       /* on the device's lanes, of epochs not retired */
+    mu_task_list ready;             /* tasks to enqueue, oldest first */
+    mu_task_list starved;           /* tasks that wait for memory, oldest first */
+    uint64_t starved_since_ns;      /* when the oldest began to wait with nothing in flight; 0: not waiting */
+    mu_task_list awaiting;          /* tasks of other devices that want the open epoch closed */
+    uint64_t waited[MU_MAX_DEVICES]; /* last epoch of each device that our dispatch lane waits for */
+    struct { /* chains of tasks that became ready for other devices; posted once the epoch is closed */
+        mu_task *first, *last;
+    } outbox[MU_MAX_DEVICES];
+    mu_call *deferred;        /* calls that wait for an epoch or an event */
+    mu_instance *retired_instances; /* to free once unused */
+    mu_transfer *spare_transfers;
+    bool stopping;
+    bool lost; /* the device (or, with the runtime's latch, every device) is gone: end everything, call nothing */
+    muster_error loss;
+};
+
+/* Opens nothing: `device` is open and given over. Starts the thread; blocks until it has entered the device. */
+muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index, mu_device *device,
+                             muster_error *error);
+/* Stops and joins the thread; no run may be unfinished. Frees what the actor made on the device, then closes it. */
+void mu_actor_stop(mu_actor *actor);
+
+/* Any thread. */
+void mu_actor_post_tasks(mu_actor *actor, mu_task *first);
+void mu_actor_post_call(mu_actor *actor, mu_call *call);
+void mu_actor_post_free(mu_actor *actor, mu_instance *instance);
+
+/* Runs `run` on the worker of each device and waits for all; the first error (by device) is returned. Not from a worker. */
+typedef muster_status (*mu_actor_fn)(mu_actor *actor, void *user, muster_error *error);
+muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error);
+
+/* The rest is called by the actor's worker. */
+
+/* Keeps a call that cannot finish yet; it is run again after each look for completed epochs. */
+void mu_actor_defer(mu_actor *actor, mu_call *call);
+
+/* Lets tasks that have become ready go to their devices: `first` is a chain of one run. Called by any thread; by a worker
+ * with its actor, so that its own tasks skip the mailbox and the others leave after the epoch is closed. */
+void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run, uint32_t first);
+
+/* Counts one predecessor off each successor of a task that was enqueued or ended. */
+void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);
+
+/* The device, or all of them, is gone: remember why; every task ends with `error`. */
+void mu_actor_lose(mu_actor *actor, const muster_error *error);
+
+/* Closes the open epoch if anything is in it. */
+muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error);
+
+/* scheduler/bind.c: makes every access of a task valid on the device and `addresses[i]` its address there. *calls counts what
+ * it put on the streams, also when it did not get to the end. */
+typedef enum mu_bind {
+    MU_BOUND,
+    MU_BIND_AWAIT,  /* *await_device and *await_epoch say which epoch must be closed first */
+    MU_BIND_MEMORY, /* no memory now; no reservation is held */
+    MU_BIND_FAILED  /* `error` is filled */
+} mu_bind;
+mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_node *node, mu_address *addresses, int *await_device,
+                     uint64_t *await_epoch, uint32_t *calls, muster_error *error);
+/* The task's writes are lost: it failed after it was bound, or will never run. Any thread. */
+void mu_bind_undefine(muster_run *run, const mu_node *node);
+/* The instance is out of its buffer's table: free it once its last use is done and nobody copies out of it. */
+void mu_bind_retire(mu_actor *actor, mu_instance *instance);
+/* Frees retired instances that nothing uses any more. */
+void mu_bind_collect(mu_actor *actor);
+/* A transfer record of the open epoch. NULL: out of host memory. */
+mu_transfer *mu_actor_add_transfer(mu_actor *actor);
+
+#endif

@@ -1,0 +1,439 @@
+/* Binding: before a task is launched, every range it accesses has memory on the device and, where it is read, valid content.
+ *
+ * Memory is allocated and copies arrive on the upload lane, so that they overlap with kernels; the dispatch lane then waits
+ * for one event behind them. What an older kernel may still use is not overwritten: the upload lane waits for that
+ * kernel's epoch first. An access that no instance covers gets a new one for the union of its range and the instances that
+ * overlap it; their content moves over on the dispatch lane and they are freed once nothing uses them. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "scheduler/actor.h"
+#include "scheduler/buffer.h"
+#include "scheduler/runtime.h"
+
+typedef struct binding {
+    mu_actor *actor;
+    muster_run *run;
+    const mu_node *node;
+    uint64_t reserved_bytes; /* granted by the ledger and not yet allocated */
+    uint32_t calls;
+    bool uploading; /* something is on the upload lane that the dispatch lane must wait for */
+    int await_device;
+    uint64_t await_epoch;
+    muster_error *error;
+} binding;
+
+static muster_buffer *buffer_of(const binding *b, const mu_access *access) {
+    return b->run->graph->buffers[access->buffer].buffer;
+}
+
+static mu_epoch_wait wait_for(binding *b, int device, uint64_t epoch, mu_lane lane) {
+    mu_epoch_wait result =
+        mu_timeline_wait(&b->actor->runtime->actors[device].timeline, epoch, b->actor->device, lane, b->error);
+    if (result == MU_EPOCH_NOT_CLOSED) {
+        b->await_device = device;
+        b->await_epoch = epoch;
+    }
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------- what is needed, looked at -- */
+
+/* Where segment `index` can be copied from: the host first, else the first device whose copy has been enqueued for sure. A
+ * device whose epoch is still open is the last choice. MUSTER_ANY_DEVICE: the host. */
+static int choose_source(const binding *b, const mu_coherence *table, uint32_t index) {
+    mu_location_mask valid = table->segments[index].valid;
+    if (valid & MU_LOCATION_HOST) return MUSTER_ANY_DEVICE;
+    int open = MUSTER_ANY_DEVICE;
+    for (int d = 0; d < (int)table->device_count; d++) {
+        if (!(valid & MU_LOCATION_DEVICE(d))) continue;
+        if (mu_timeline_closed(&b->actor->runtime->actors[d].timeline) >= mu_coherence_stamp(table, index, d)) return d;
+        open = d;
+    }
+    return open;
+}
+
+/* Looks at one access without changing anything: undefined input fails, a source whose epoch is open is awaited, and memory
+ * that has to be allocated is added to *bytes. */
+static mu_bind look_at(binding *b, const mu_access *access, bool *covered, uint64_t *bytes) {
+    muster_buffer *buffer = buffer_of(b, access);
+    mu_coherence *table = &buffer->coherence;
+    int me = b->actor->index;
+    mu_bind result = MU_BOUND;
+    mu_coherence_lock(table);
+    *covered = mu_coherence_instance(table, me, access->low, access->high) != NULL;
+    if (access->mode & MUSTER_READ) {
+        for (uint32_t i = mu_coherence_find(table, access->low);
+             i < table->count && table->segments[i].low < access->high; i++) {
+            const mu_segment *segment = &table->segments[i];
+            if (segment->undefined) {
+                mu_fail(b->error, MUSTER_DATA_UNDEFINED,
+                        "bytes %llu to %llu of a buffer are undefined: the job that last wrote them failed; write the "
+                        "whole range first",
+                        (unsigned long long)segment->low, (unsigned long long)segment->high);
+                result = MU_BIND_FAILED;
+                break;
+            }
+            if (segment->valid & MU_LOCATION_DEVICE(me)) continue;
+            *covered = false;
+            if (segment->zero) continue;
+            int source = choose_source(b, table, i);
+            if (source == MUSTER_ANY_DEVICE) continue;
+            uint64_t stamp = mu_coherence_stamp(table, i, source);
+            if (mu_timeline_closed(&b->actor->runtime->actors[source].timeline) >= stamp) continue;
+            b->await_device = source;
+            b->await_epoch = stamp;
+            result = MU_BIND_AWAIT;
+            break;
+        }
+    }
+    if (result == MU_BOUND && !mu_coherence_instance(table, me, access->low, access->high)) {
+        uint64_t low = access->low, high = access->high;
+        if (!access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES) low = 0, high = buffer->bytes;
+        mu_coherence_hull(table, me, &low, &high);
+        uint64_t bucket;
+        if (mu_allocation_bucket(high - low, &bucket, b->error))
+            result = MU_BIND_FAILED;
+        else
+            *bytes += bucket;
+    }
+    mu_coherence_unlock(table);
+    return result;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- memory -- */
+
+static mu_bind reserve(binding *b, uint64_t bytes) {
+    mu_ledger *ledger = mu_device_ledger(b->actor->device);
+    switch (mu_ledger_reserve(ledger, bytes)) {
+        case MU_GRANTED: b->reserved_bytes += bytes; return MU_BOUND;
+        case MU_NOT_NOW: return MU_BIND_MEMORY;
+        case MU_NEVER: break;
+    }
+    mu_fail(b->error, MUSTER_NEVER_FITS,
+            "the job needs %llu bytes at once; device %d can give %llu: shard the dispatch, shrink its buffers, or raise "
+            "the budget",
+            (unsigned long long)bytes, b->actor->index, (unsigned long long)mu_ledger_capacity(ledger));
+    return MU_BIND_FAILED;
+}
+
+static void move_content(binding *b, mu_coherence *table, const mu_instance *to, mu_instance *from,
+                         muster_status *status) {
+    int me = b->actor->index;
+    uint64_t at = from->low;
+    while (!*status && at < from->high) {
+        mu_coherence_lock(table);
+        const mu_segment segment = table->segments[mu_coherence_find(table, at)];
+        mu_coherence_unlock(table);
+        uint64_t end = segment.high < from->high ? segment.high : from->high;
+        if (segment.valid & MU_LOCATION_DEVICE(me)) {
+            *status = mu_copy_within(b->actor->device, MU_LANE_DISPATCH, to->address + (at - to->low),
+                                     from->address + (at - from->low), end - at, b->error);
+            b->calls++;
+            from->last_use = b->actor->timeline.open;
+        }
+        at = end;
+    }
+}
+
+/* Puts the upload lane's work so far in front of what the dispatch lane does next. */
+static muster_status join_upload(binding *b) {
+    if (!b->uploading) return MUSTER_OK;
+    mu_transfer *transfer = mu_actor_add_transfer(b->actor);
+    if (!transfer) return mu_fail_host_memory(b->error, "a transfer", sizeof *transfer);
+    muster_status status = MUSTER_OK;
+    if (!transfer->event) status = mu_event_create(b->actor->device, &transfer->event, b->error);
+    if (!status) status = mu_event_record(b->actor->device, MU_LANE_UPLOAD, transfer->event, b->error);
+    if (!status) status = mu_event_wait(b->actor->device, MU_LANE_DISPATCH, transfer->event, b->error);
+    b->uploading = false;
+    return status;
+}
+
+void mu_bind_retire(mu_actor *actor, mu_instance *instance) {
+    instance->next = actor->retired_instances;
+    actor->retired_instances = instance;
+}
+
+/* Allocates an instance that covers the access, in place of those that overlap it. */
+static mu_bind make_instance(binding *b, const mu_access *access) {
+    muster_buffer *buffer = buffer_of(b, access);
+    mu_coherence *table = &buffer->coherence;
+    int me = b->actor->index;
+    uint64_t low = access->low, high = access->high, bucket;
+    if (!access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES) low = 0, high = buffer->bytes;
+    mu_coherence_lock(table);
+    mu_coherence_hull(table, me, &low, &high);
+    mu_coherence_unlock(table);
+    if (mu_allocation_bucket(high - low, &bucket, b->error)) return MU_BIND_FAILED;
+    if (bucket > b->reserved_bytes) { /* an earlier access of this task widened the union */
+        mu_bind more = reserve(b, bucket - b->reserved_bytes);
+        if (more != MU_BOUND) return more;
+    }
+    mu_instance *instance = mu_alloc_zeroed(1, sizeof *instance);
+    if (!instance) {
+        mu_fail_host_memory(b->error, "a device copy of a buffer", sizeof *instance);
+        return MU_BIND_FAILED;
+    }
+    muster_status status =
+        mu_device_alloc(b->actor->device, MU_LANE_UPLOAD, bucket, &instance->address, b->error);
+    if (status) {
+        mu_free(instance);
+        return status == MUSTER_OUT_OF_DEVICE_MEMORY ? MU_BIND_MEMORY : MU_BIND_FAILED;
+    }
+    b->reserved_bytes -= bucket;
+    b->uploading = true;
+    b->calls++;
+    instance->low = low;
+    instance->high = high;
+    instance->charged_bytes = bucket;
+    mu_coherence_lock(table);
+    mu_instance **link = &table->instances[me], *replaced = NULL;
+    while (*link) {
+        mu_instance *other = *link;
+        if (other->high <= low || high <= other->low) {
+            link = &other->next;
+            continue;
+        }
+        *link = other->next;
+        other->next = replaced;
+        replaced = other;
+    }
+    instance->next = table->instances[me];
+    table->instances[me] = instance;
+    if (replaced) {
+        /* What is valid here moves in this epoch: others may read it only after that. */
+        instance->last_use = b->actor->timeline.open;
+        mu_coherence_restamp(table, low, high, me, b->actor->timeline.open);
+    }
+    mu_coherence_unlock(table);
+    if (replaced) status = join_upload(b);
+    while (replaced) {
+        mu_instance *next = replaced->next;
+        move_content(b, table, instance, replaced, &status);
+        mu_bind_retire(b->actor, replaced);
+        replaced = next;
+    }
+    return status ? MU_BIND_FAILED : MU_BOUND;
+}
+
+/* -------------------------------------------------------------------------------------------------------- transfers -- */
+
+/* The upload lane may write the instance only after the kernels that use its old content. */
+static muster_status order_after_use(binding *b, const mu_instance *instance) {
+    mu_timeline *timeline = &b->actor->timeline;
+    if (instance->last_use == timeline->open) {
+        /* Uploads of this epoch belong behind its event. */
+        muster_status status = join_upload(b);
+        if (!status) status = mu_actor_close_epoch(b->actor, b->error);
+        if (status) return status;
+    }
+    if (mu_timeline_wait(timeline, instance->last_use, b->actor->device, MU_LANE_UPLOAD, b->error) == MU_EPOCH_FAILED)
+        return b->error ? b->error->status : MUSTER_DRIVER_ERROR;
+    return MUSTER_OK;
+}
+
+/* One piece of an access that has to arrive: what it is and where it comes from, read under the lock. */
+typedef struct piece {
+    uint64_t low, high;
+    bool zero;
+    int source; /* MUSTER_ANY_DEVICE: the host */
+    uint64_t stamp;
+    mu_instance *source_instance; /* pinned */
+    mu_address source_address;
+} piece;
+
+static bool next_piece(binding *b, mu_coherence *table, const mu_access *access, uint64_t at, piece *out) {
+    int me = b->actor->index;
+    bool found = false;
+    mu_coherence_lock(table);
+    for (uint32_t i = mu_coherence_find(table, at); i < table->count && table->segments[i].low < access->high; i++) {
+        const mu_segment *segment = &table->segments[i];
+        if (segment->valid & MU_LOCATION_DEVICE(me)) continue;
+        uint64_t low = segment->low > at ? segment->low : at;
+        uint64_t high = segment->high < access->high ? segment->high : access->high;
+        *out = (piece){.low = low, .high = high, .zero = segment->zero, .source = MUSTER_ANY_DEVICE};
+        found = true;
+        if (segment->zero) break;
+        out->source = choose_source(b, table, i);
+        if (out->source == MUSTER_ANY_DEVICE) break;
+        /* A device may hold the segment in several instances: take it instance by instance. */
+        for (mu_instance *held = table->instances[out->source]; held; held = held->next) {
+            if (held->low > low || held->high <= low) continue;
+            if (held->high < out->high) out->high = held->high;
+            out->source_instance = held;
+            out->source_address = held->address + (low - held->low);
+            out->stamp = mu_coherence_stamp(table, i, out->source);
+            atomic_fetch_add_explicit(&held->pins, 1, memory_order_relaxed);
+            break;
+        }
+        break;
+    }
+    mu_coherence_unlock(table);
+    return found;
+}
+
+static mu_bind copy_piece(binding *b, muster_buffer *buffer, const mu_instance *instance, const piece *p) {
+    mu_actor *actor = b->actor;
+    mu_address to = instance->address + (p->low - instance->low);
+    muster_status status;
+    if (p->source == MUSTER_ANY_DEVICE && !p->zero) {
+        status = mu_copy_to_device(actor->device, MU_LANE_UPLOAD, to, (char *)buffer->host + p->low, p->high - p->low,
+                                   b->error);
+    } else if (p->zero) {
+        status = mu_fill(actor->device, MU_LANE_UPLOAD, to, 0, 1, p->high - p->low, b->error);
+    } else {
+        mu_epoch_wait waited = p->source_instance ? wait_for(b, p->source, p->stamp, MU_LANE_UPLOAD) : MU_EPOCH_FAILED;
+        if (waited == MU_EPOCH_NOT_CLOSED) return MU_BIND_AWAIT;
+        if (!p->source_instance)
+            status = mu_fail(b->error, MUSTER_INTERNAL, "device %d holds no memory for bytes %llu to %llu", p->source,
+                             (unsigned long long)p->low, (unsigned long long)p->high);
+        else if (waited == MU_EPOCH_FAILED)
+            status = MUSTER_DRIVER_ERROR;
+        else
+            status = mu_copy_from_peer(actor->device, MU_LANE_UPLOAD, to, actor->runtime->actors[p->source].device,
+                                       p->source_address, p->high - p->low, b->error);
+    }
+    if (status) return MU_BIND_FAILED;
+    b->uploading = true;
+    b->calls++;
+    return MU_BOUND;
+}
+
+/* Copies what is missing of a read access. */
+static mu_bind bring(binding *b, const mu_access *access) {
+    muster_buffer *buffer = buffer_of(b, access);
+    mu_coherence *table = &buffer->coherence;
+    int me = b->actor->index;
+    mu_coherence_lock(table);
+    mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
+    mu_coherence_unlock(table);
+    bool ordered = false;
+    piece p;
+    for (uint64_t at = access->low; at < access->high && next_piece(b, table, access, at, &p); at = p.high) {
+        mu_bind result = MU_BOUND;
+        if (!ordered && order_after_use(b, instance)) result = MU_BIND_FAILED;
+        ordered = true;
+        if (result == MU_BOUND) result = copy_piece(b, buffer, instance, &p);
+        if (p.source_instance) {
+            mu_transfer *transfer = result == MU_BOUND ? mu_actor_add_transfer(b->actor) : NULL;
+            if (transfer) {
+                transfer->source = p.source_instance;
+            } else {
+                if (result == MU_BOUND) {
+                    mu_fail_host_memory(b->error, "a transfer", sizeof *transfer);
+                    result = MU_BIND_FAILED;
+                }
+                atomic_fetch_sub_explicit(&p.source_instance->pins, 1, memory_order_release);
+            }
+        }
+        if (result != MU_BOUND) return result;
+        mu_coherence_lock(table);
+        bool noted = mu_coherence_copied(table, p.low, p.high, me, b->actor->timeline.open);
+        mu_coherence_unlock(table);
+        if (!noted) {
+            mu_fail_host_memory(b->error, "the range table of a buffer", sizeof(mu_segment));
+            return MU_BIND_FAILED;
+        }
+    }
+    return MU_BOUND;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- bind -- */
+
+/* Addresses, and what the task's writes will mean for other copies, once everything is in place. */
+static mu_bind settle(binding *b, const mu_access *accesses, mu_address *addresses) {
+    uint64_t open = b->actor->timeline.open;
+    int me = b->actor->index;
+    for (uint32_t i = 0; i < b->node->access_count; i++) {
+        const mu_access *access = &accesses[i];
+        mu_coherence *table = &buffer_of(b, access)->coherence;
+        mu_coherence_lock(table);
+        mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
+        bool noted = !(access->mode & MUSTER_WRITE) || mu_coherence_written(table, access->low, access->high, me, open);
+        mu_coherence_unlock(table);
+        if (!noted) {
+            mu_fail_host_memory(b->error, "the range table of a buffer", sizeof(mu_segment));
+            return MU_BIND_FAILED;
+        }
+        instance->last_use = open;
+        addresses[i] = instance->address + (access->low - instance->low);
+    }
+    return MU_BOUND;
+}
+
+static mu_bind bind(binding *b, mu_address *addresses) {
+    const mu_access *accesses = &b->run->graph->accesses[b->node->access_first];
+    uint64_t bytes = 0;
+    bool all_covered = true;
+    for (uint32_t i = 0; i < b->node->access_count; i++) {
+        bool covered;
+        mu_bind result = look_at(b, &accesses[i], &covered, &bytes);
+        if (result != MU_BOUND) return result;
+        all_covered &= covered;
+    }
+    if (!all_covered) {
+        mu_bind result = bytes ? reserve(b, bytes) : MU_BOUND;
+        for (uint32_t i = 0; i < b->node->access_count && result == MU_BOUND; i++) {
+            mu_coherence *table = &buffer_of(b, &accesses[i])->coherence;
+            mu_coherence_lock(table);
+            bool present = mu_coherence_instance(table, b->actor->index, accesses[i].low, accesses[i].high) != NULL;
+            mu_coherence_unlock(table);
+            if (!present) result = make_instance(b, &accesses[i]);
+        }
+        for (uint32_t i = 0; i < b->node->access_count && result == MU_BOUND; i++)
+            if (accesses[i].mode & MUSTER_READ) result = bring(b, &accesses[i]);
+        if (result == MU_BOUND && join_upload(b)) result = MU_BIND_FAILED;
+        if (result != MU_BOUND) return result;
+    }
+    return settle(b, accesses, addresses);
+}
+
+mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_node *node, mu_address *addresses, int *await_device,
+                     uint64_t *await_epoch, uint32_t *calls, muster_error *error) {
+    binding b = {.actor = actor, .run = run, .node = node, .error = error};
+    mu_bind result = bind(&b, addresses);
+    if (b.reserved_bytes) mu_ledger_release(mu_device_ledger(actor->device), b.reserved_bytes);
+    /* Whatever is left on the upload lane must not be forgotten: instances already count as present. */
+    if (result != MU_BOUND && b.uploading && join_upload(&b)) result = MU_BIND_FAILED;
+    *await_device = b.await_device;
+    *await_epoch = b.await_epoch;
+    *calls = b.calls;
+    return result;
+}
+
+void mu_bind_undefine(muster_run *run, const mu_node *node) {
+    const mu_access *accesses = &run->graph->accesses[node->access_first];
+    for (uint32_t i = 0; i < node->access_count; i++) {
+        if (!(accesses[i].mode & MUSTER_WRITE)) continue;
+        mu_coherence *table = &run->graph->buffers[accesses[i].buffer].buffer->coherence;
+        mu_coherence_lock(table);
+        /* Out of host memory: mark more than was lost rather than less. */
+        if (!mu_coherence_undefined(table, accesses[i].low, accesses[i].high))
+            for (uint32_t s = 0; s < table->count; s++)
+                if (table->segments[s].low < accesses[i].high && accesses[i].low < table->segments[s].high)
+                    table->segments[s].undefined = true;
+        mu_coherence_unlock(table);
+    }
+}
+
+void mu_bind_collect(mu_actor *actor) {
+    mu_instance **link = &actor->retired_instances;
+    while (*link) {
+        mu_instance *instance = *link;
+        /* Acquire pairs with the release of whoever unpinned it: its copy is complete. */
+        if (!actor->lost && (atomic_load_explicit(&instance->pins, memory_order_acquire) ||
+                             mu_timeline_done(&actor->timeline) < instance->last_use)) {
+            link = &instance->next;
+            continue;
+        }
+        *link = instance->next;
+        if (!actor->lost) {
+            muster_error error;
+            muster_status status = mu_device_free(actor->device, MU_LANE_UPLOAD, instance->address,
+                                                  instance->charged_bytes, &error);
+            if (status) mu_actor_lose(actor, &error);
+        }
+        mu_free(instance);
+    }
+}

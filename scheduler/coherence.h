@@ -1,0 +1,92 @@
+/* Where the bytes of a buffer are: the range table of one buffer.
+ *
+ * Locations are the host and the devices of the runtime. A segment is a range whose bytes are valid in the same set of
+ * locations:
+ *     invalid    the location's bit is clear
+ *     shared     several bits set: equal copies
+ *     modified   one bit set: the only copy
+ *     undefined  the last writer failed: readers fail until the segment is wholly overwritten
+ *     zero       nobody wrote yet: reads as zeros, materialised by a fill where it is first needed
+ * An instance is device memory for a range of the buffer. Instances of one device never overlap.
+ *
+ * Threading: everything here is called with the table's lock held, which is short and never held over a driver call.
+ * Instances of a device are added and removed by that device's worker only. The order of jobs guarantees that a writer of
+ * a range runs alone on it; the lock only keeps the table itself consistent. */
+#ifndef MUSTER_SCHEDULER_COHERENCE_H
+#define MUSTER_SCHEDULER_COHERENCE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device/device.h"
+#include "scheduler/mailbox.h"
+
+typedef uint64_t mu_location_mask;
+#define MU_LOCATION_HOST ((mu_location_mask)1 << 63)
+#define MU_LOCATION_DEVICE(index) ((mu_location_mask)1 << (index))
+
+typedef struct mu_instance {
+    mu_message message;       /* MU_MAIL_FREE: its buffer is gone */
+    struct mu_instance *next; /* of the same buffer and device */
+    uint64_t low, high;       /* the range of the buffer it holds */
+    uint64_t charged_bytes;   /* what the ledger was charged */
+    mu_address address;       /* of byte `low` */
+    /* Copies out of it that are not known complete, by other devices or to the host: the source of a planned transfer stays
+     * until its event has completed. Raised under the table's lock; release on the decrement pairs with the owner's
+     * acquire before it frees. */
+    atomic_uint pins;
+    uint64_t last_use; /* owner's worker only: the last epoch of its dispatch lane that uses it */
+} mu_instance;
+
+typedef struct mu_segment {
+    uint64_t low, high;
+    mu_location_mask valid;
+    bool undefined, zero;
+} mu_segment;
+
+typedef struct mu_coherence {
+    pthread_mutex_t lock;
+    uint32_t device_count;
+    uint32_t count, capacity;
+    mu_segment *segments; /* sorted, adjacent, covering [0, bytes) */
+    /* stamps[i * device_count + d]: the epoch of device d's dispatch lane after which segment i is valid there. */
+    uint64_t *stamps;
+    mu_instance **instances; /* one list per device */
+} mu_coherence;
+
+/* The whole is valid on the host, or (no host content) zero. OUT_OF_HOST_MEMORY. */
+muster_status mu_coherence_init(mu_coherence *table, uint64_t bytes, uint32_t device_count, bool host_content,
+                                muster_error *error);
+void mu_coherence_destroy(mu_coherence *table); /* no instance may be left */
+
+static inline void mu_coherence_lock(mu_coherence *table) { pthread_mutex_lock(&table->lock); }
+static inline void mu_coherence_unlock(mu_coherence *table) { pthread_mutex_unlock(&table->lock); }
+
+/* Index of the segment that holds byte `at`. */
+uint32_t mu_coherence_find(const mu_coherence *table, uint64_t at);
+
+/* The instance of device `device` that covers [low, high), or NULL. */
+mu_instance *mu_coherence_instance(const mu_coherence *table, int device, uint64_t low, uint64_t high);
+
+/* The range a new instance must hold so that it covers [low, high) and overlaps no other: theirs and its union. */
+void mu_coherence_hull(const mu_coherence *table, int device, uint64_t *low, uint64_t *high);
+
+/* The three updates. They split segments at the ends of the range and merge equal neighbours; false: out of host memory,
+ * nothing changed. */
+/* [low, high) was written by device `device` in `epoch`, or by the host (device MUSTER_ANY_DEVICE): the only valid copy. */
+bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
+/* A copy of [low, high) arrived: one more valid location. Segments that are undefined stay so. */
+bool mu_coherence_copied(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
+/* The content of [low, high) is lost. */
+bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high);
+/* What is valid on `device` within [low, high) is so only after `epoch`, for its memory moves there. Stamps of a segment that
+ * reaches beyond the range are raised as a whole, which only makes readers wait longer. */
+void mu_coherence_restamp(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
+
+static inline uint64_t mu_coherence_stamp(const mu_coherence *table, uint32_t segment, int device) {
+    return table->stamps[(uint64_t)segment * table->device_count + (uint32_t)device];
+}
+
+#endif

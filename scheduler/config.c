@@ -1,0 +1,222 @@
+#include "scheduler/config.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "scheduler/placement.h"
+
+static muster_status set_text(char **field, const char *text, muster_error *error) {
+    char *copy = mu_strdup(text);
+    if (!copy) return mu_fail_host_memory(error, "the configuration", strlen(text) + 1);
+    mu_free(*field);
+    *field = copy;
+    return MUSTER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------- JSON file -- */
+
+typedef struct reading {
+    const char *path, *key;
+    json_t *value;
+    muster_error *error;
+} reading;
+
+static muster_status wrong_type(const reading *r, const char *expected) {
+    return mu_fail(r->error, MUSTER_INVALID_CONFIG, "%s: \"%s\" must be %s", r->path, r->key, expected);
+}
+
+static muster_status read_u64(const reading *r, uint64_t maximum, uint64_t *out) {
+    if (!json_is_integer(r->value) || json_integer_value(r->value) < 0) return wrong_type(r, "a whole number, 0 or more");
+    uint64_t value = (uint64_t)json_integer_value(r->value);
+    if (value > maximum)
+        return mu_fail(r->error, MUSTER_INVALID_CONFIG, "%s: \"%s\" is %llu; at most %llu", r->path, r->key,
+                       (unsigned long long)value, (unsigned long long)maximum);
+    *out = value;
+    return MUSTER_OK;
+}
+
+static muster_status read_u32(const reading *r, uint32_t *out) {
+    uint64_t value;
+    muster_status status = read_u64(r, UINT32_MAX, &value);
+    if (!status) *out = (uint32_t)value;
+    return status;
+}
+
+static muster_status read_text(const reading *r, char **out) {
+    if (!json_is_string(r->value)) return wrong_type(r, "a string");
+    return set_text(out, json_string_value(r->value), r->error);
+}
+
+static muster_status read_flag(const reading *r, uint32_t flag, uint32_t *flags) {
+    if (!json_is_boolean(r->value)) return wrong_type(r, "true or false");
+    *flags = json_is_true(r->value) ? *flags | flag : *flags & ~flag;
+    return MUSTER_OK;
+}
+
+/* The simulated machine is given as it is: text, or an object that is passed on as text. */
+static muster_status read_sim(const reading *r, char **out) {
+    if (json_is_string(r->value)) return read_text(r, out);
+    if (!json_is_object(r->value)) return wrong_type(r, "an object or a string");
+    char *text = json_dumps(r->value, JSON_COMPACT);
+    if (!text) return mu_fail_host_memory(r->error, "the configuration", 0);
+    muster_status status = set_text(out, text, r->error);
+    free(text); /* jansson's own allocation */
+    return status;
+}
+
+static muster_status read_ordinals(const reading *r, mu_config *config) {
+    if (!json_is_array(r->value) || json_array_size(r->value) > MU_MAX_DEVICES)
+        return wrong_type(r, "an array of at most 32 ordinals");
+    config->ordinal_count = 0;
+    for (size_t i = 0; i < json_array_size(r->value); i++) {
+        json_t *item = json_array_get(r->value, i);
+        if (!json_is_integer(item) || json_integer_value(item) < 0 || json_integer_value(item) > INT32_MAX)
+            return wrong_type(r, "an array of ordinals, 0 or more");
+        config->ordinals[config->ordinal_count++] = (int)json_integer_value(item);
+    }
+    return MUSTER_OK;
+}
+
+static muster_status read_key(const reading *r, mu_config *config) {
+    const char *key = r->key;
+    if (!strcmp(key, "driver")) return read_text(r, &config->driver);
+    if (!strcmp(key, "sim")) return read_sim(r, &config->sim);
+    if (!strcmp(key, "ordinals")) return read_ordinals(r, config);
+    if (!strcmp(key, "device_count")) return read_u32(r, &config->device_count);
+    if (!strcmp(key, "serial")) return read_flag(r, MUSTER_RUNTIME_SERIAL, &config->flags);
+    if (!strcmp(key, "own_context")) return read_flag(r, MUSTER_RUNTIME_OWN_CONTEXT, &config->flags);
+    if (!strcmp(key, "budget_bytes")) return read_u64(r, UINT64_MAX, &config->budget_bytes);
+    if (!strcmp(key, "budget_permille")) return read_u32(r, &config->budget_permille);
+    if (!strcmp(key, "max_queued_jobs")) return read_u32(r, &config->max_queued_jobs);
+    if (!strcmp(key, "admission_wait_ns")) return read_u64(r, UINT64_MAX, &config->admission_wait_ns);
+    if (!strcmp(key, "spin_ns")) return read_u64(r, UINT64_MAX, &config->spin_ns);
+    if (!strcmp(key, "placement")) return read_text(r, &config->placement);
+    if (!strcmp(key, "seed")) return read_u64(r, UINT64_MAX, &config->seed);
+    return mu_fail(r->error, MUSTER_INVALID_CONFIG,
+                   "%s: \"%s\" is not a setting; docs/configuration.md lists them", r->path, key);
+}
+
+static muster_status read_file(const char *path, mu_config *config, muster_error *error) {
+    json_error_t problem;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
+    if (!root)
+        return json_error_code(&problem) == json_error_cannot_open_file
+                   ? mu_fail(error, MUSTER_FILE_UNREADABLE, "%s", problem.text)
+                   : mu_fail(error, MUSTER_INVALID_CONFIG, "%s:%d:%d: %s", path, problem.line, problem.column,
+                             problem.text);
+    muster_status status = MUSTER_OK;
+    if (!json_is_object(root)) {
+        status = mu_fail(error, MUSTER_INVALID_CONFIG, "%s: the configuration must be one JSON object", path);
+    } else {
+        reading r = {.path = path, .error = error};
+        json_object_foreach(root, r.key, r.value) {
+            if ((status = read_key(&r, config))) break;
+        }
+    }
+    json_decref(root);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- environment, code -- */
+
+static bool set_in_environment(const char *name) {
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+static muster_status read_environment(mu_config *config, muster_error *error) {
+    muster_status status = MUSTER_OK;
+    if (set_in_environment("MUSTER_DRIVER")) status = set_text(&config->driver, getenv("MUSTER_DRIVER"), error);
+    if (set_in_environment("MUSTER_SERIAL") && strcmp(getenv("MUSTER_SERIAL"), "0") != 0)
+        config->flags |= MUSTER_RUNTIME_SERIAL;
+    return status;
+}
+
+static muster_status read_code(const muster_config *user, mu_config *config, muster_error *error) {
+    muster_status status = MUSTER_OK;
+    if (user->driver) status = set_text(&config->driver, user->driver, error);
+    if (!status && user->sim) status = set_text(&config->sim, user->sim, error);
+    if (!status && user->placement) status = set_text(&config->placement, user->placement, error);
+    if (status) return status;
+    if (user->device_count) config->device_count = user->device_count;
+    if (user->ordinals) {
+        if (user->device_count == 0 || user->device_count > MU_MAX_DEVICES)
+            return mu_fail(error, MUSTER_INVALID_CONFIG, "ordinals needs device_count between 1 and %d, not %u",
+                           MU_MAX_DEVICES, user->device_count);
+        memcpy(config->ordinals, user->ordinals, user->device_count * sizeof *user->ordinals);
+        config->ordinal_count = user->device_count;
+    }
+    config->flags |= user->flags;
+    if (user->budget_bytes) config->budget_bytes = user->budget_bytes;
+    if (user->budget_permille) config->budget_permille = user->budget_permille;
+    if (user->max_queued_jobs) config->max_queued_jobs = user->max_queued_jobs;
+    if (user->admission_wait_ns) config->admission_wait_ns = user->admission_wait_ns;
+    if (user->spin_ns) config->spin_ns = user->spin_ns;
+    if (user->seed) config->seed = user->seed;
+    config->log = user->log;
+    config->log_user = user->log_user;
+    if (user->log_level) config->log_level = user->log_level;
+    return MUSTER_OK;
+}
+
+static muster_status check(const mu_config *config, muster_error *error) {
+    if (strcmp(config->driver, "cuda") != 0 && strcmp(config->driver, "sim") != 0)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "driver is \"%.40s\"; use \"cuda\" or \"sim\"", config->driver);
+    if (config->sim && strcmp(config->driver, "sim") != 0)
+        return mu_fail(error, MUSTER_INVALID_CONFIG,
+                       "sim describes a simulated machine, but the driver is \"%s\"; set driver to \"sim\"",
+                       config->driver);
+    if (config->device_count > MU_MAX_DEVICES)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "device_count is %u; at most %d", config->device_count,
+                       MU_MAX_DEVICES);
+    const uint32_t known = MUSTER_RUNTIME_SERIAL | MUSTER_RUNTIME_OWN_CONTEXT;
+    if (config->flags & ~known)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "flags 0x%x has bits this version does not know", config->flags);
+    if (config->budget_permille > 1000)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "budget_permille is %u; at most 1000", config->budget_permille);
+    if (!mu_placement_find(config->placement))
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "placement is \"%.40s\"; use one of %s", config->placement,
+                       mu_placement_names);
+    if (config->log_level > MUSTER_LOG_DEBUG)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "log_level is %d; at most %d", (int)config->log_level,
+                       (int)MUSTER_LOG_DEBUG);
+    for (uint32_t i = 0; i < config->ordinal_count; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (config->ordinals[i] == config->ordinals[j])
+                return mu_fail(error, MUSTER_INVALID_CONFIG,
+                               "ordinals names device %d twice; name each device once", config->ordinals[i]);
+    return MUSTER_OK;
+}
+
+muster_status mu_config_resolve(const muster_config *user, mu_config *out, muster_error *error) {
+    if (user && user->struct_size != sizeof *user)
+        return mu_fail(error, MUSTER_INVALID_CONFIG,
+                       "config->struct_size is %zu; set it to sizeof(muster_config), %zu", user->struct_size,
+                       sizeof *user);
+    mu_config config = {
+        .admission_wait_ns = MU_ADMISSION_WAIT_NS,
+        .spin_ns = MU_SPIN_NS,
+        .log_level = MUSTER_LOG_WARNING,
+    };
+    const char *path = user ? user->config_path : NULL;
+    muster_status status = set_text(&config.driver, "cuda", error);
+    if (!status) status = set_text(&config.placement, "locality", error);
+    if (!status) status = read_environment(&config, error);
+    if (!status && path) status = read_file(path, &config, error);
+    if (!status && user) status = read_code(user, &config, error);
+    if (!status) status = check(&config, error);
+    if (status)
+        mu_config_free(&config);
+    else
+        *out = config;
+    return status;
+}
+
+void mu_config_free(mu_config *config) {
+    mu_free(config->driver);
+    mu_free(config->sim);
+    mu_free(config->placement);
+}

@@ -1,0 +1,31 @@
+/* The configuration with every default filled in: code over the JSON file over the environment over the defaults. */
+#ifndef MUSTER_SCHEDULER_CONFIG_H
+#define MUSTER_SCHEDULER_CONFIG_H
+
+#include "base/tuning.h"
+#include "muster.h"
+
+typedef struct mu_config {
+    char *driver;
+    char *sim; /* NULL: the driver's own default */
+    int ordinals[MU_MAX_DEVICES];
+    uint32_t ordinal_count; /* 0: the first device_count */
+    uint32_t device_count;  /* 0: all */
+    uint32_t flags;
+    uint64_t budget_bytes;
+    uint32_t budget_permille;
+    uint32_t max_queued_jobs;
+    uint64_t admission_wait_ns;
+    uint64_t spin_ns;
+    char *placement;
+    uint64_t seed;
+    muster_log_fn log;
+    void *log_user;
+    muster_log_level log_level;
+} mu_config;
+
+/* `user` may be NULL. INVALID_CONFIG names the field or the JSON key; FILE_UNREADABLE the file. */
+muster_status mu_config_resolve(const muster_config *user, mu_config *config, muster_error *error);
+void mu_config_free(mu_config *config);
+
+#endif

@@ -1,0 +1,143 @@
+#include "scheduler/enqueue.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "scheduler/buffer.h"
+#include "scheduler/program.h"
+#include "scheduler/runtime.h"
+
+/* Makes the dispatch lane wait for an epoch of another device, once. */
+static mu_epoch_wait wait_once(mu_actor *actor, int device, uint64_t epoch, muster_error *error) {
+    if (epoch <= actor->waited[device]) return MU_EPOCH_DONE;
+    mu_epoch_wait result = mu_timeline_wait(&actor->runtime->actors[device].timeline, epoch, actor->device,
+                                            MU_LANE_DISPATCH, error);
+    if (result == MU_EPOCH_DONE || result == MU_EPOCH_WAITED) actor->waited[device] = epoch;
+    return result;
+}
+
+/* The runs this one follows: their work on other devices comes first. On this device the stream's order does it. */
+static mu_epoch_wait wait_for_gate(mu_actor *actor, muster_run *run, int *device, uint64_t *epoch,
+                                   muster_error *error) {
+    if (run->gate_passed[actor->index]) return MU_EPOCH_DONE;
+    for (int d = 0; d < (int)actor->runtime->device_count; d++) {
+        if (d == actor->index) continue;
+        mu_epoch_wait result = wait_once(actor, d, run->order.gate[d], error);
+        if (result == MU_EPOCH_NOT_CLOSED || result == MU_EPOCH_FAILED) {
+            *device = d;
+            *epoch = run->order.gate[d];
+            return result;
+        }
+    }
+    run->gate_passed[actor->index] = true;
+    return MU_EPOCH_DONE;
+}
+
+static mu_epoch_wait wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_node *node, int *device,
+                                           uint64_t *epoch, muster_error *error) {
+    for (uint32_t i = 0; i < node->pred_count; i++) {
+        const mu_task *pred = mu_run_task(run, run->graph->preds[node->pred_first + i]);
+        /* On this device, or skipped before it got to one: nothing to wait for. */
+        if (pred->device == actor->index || pred->device == MUSTER_ANY_DEVICE) continue;
+        mu_epoch_wait result = wait_once(actor, pred->device, pred->epoch, error);
+        if (result == MU_EPOCH_NOT_CLOSED || result == MU_EPOCH_FAILED) {
+            *device = pred->device;
+            *epoch = pred->epoch;
+            return result;
+        }
+    }
+    return MU_EPOCH_DONE;
+}
+
+static muster_status launch(mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
+                            muster_error *error) {
+    void *slots[MU_MAX_PARAMETERS];
+    const mu_parameter *parameters = &run->graph->parameters[node->parameter_first];
+    for (uint32_t i = 0; i < node->parameter_count; i++)
+        slots[i] = parameters[i].bytes ? (void *)(run->values->data + parameters[i].index)
+                                       : (void *)&addresses[parameters[i].index];
+    const muster_kernel *kernel = node->as.dispatch.kernel;
+    mu_launch launch = {
+        .function = kernel->functions[actor->index],
+        .kernel_name = kernel->name,
+        .dynamic_shared_bytes = node->as.dispatch.dynamic_shared_bytes,
+        .cooperative = node->flags & MU_NODE_COOPERATIVE,
+        .parameter_count = kernel->info.parameters_known ? kernel->info.parameter_count : node->parameter_count,
+        .parameters = slots,
+        .slot_count = node->parameter_count,
+    };
+    memcpy(launch.grid, node->as.dispatch.grid, sizeof launch.grid);
+    memcpy(launch.block, node->as.dispatch.block, sizeof launch.block);
+    /* The shape was checked when the job was added; only a cooperative grid also depends on the loaded function. */
+    return launch.cooperative ? mu_launch_validated(actor->device, &launch, error)
+                              : mu_launch_prepared(actor->device, &launch, error);
+}
+
+static muster_status start(mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
+                           muster_error *error) {
+    const mu_access *accesses = &run->graph->accesses[node->access_first];
+    switch ((mu_node_kind)node->kind) {
+        case MU_NODE_DISPATCH: return launch(actor, run, node, addresses, error);
+        case MU_NODE_COPY:
+            return mu_copy_within(actor->device, MU_LANE_DISPATCH, addresses[1], addresses[0],
+                                  accesses[0].high - accesses[0].low, error);
+        case MU_NODE_FILL:
+            return mu_fill(actor->device, MU_LANE_DISPATCH, addresses[0], node->as.fill.pattern,
+                           node->as.fill.pattern_bytes, accesses[0].high - accesses[0].low, error);
+        case MU_NODE_JOIN: return MUSTER_OK;
+    }
+    return mu_fail(error, MUSTER_INTERNAL, "a node of kind %d", node->kind);
+}
+
+static void join_epoch(mu_actor *actor, muster_run *run, mu_task *task, uint32_t calls) {
+    task->device = (int16_t)actor->index;
+    mu_epoch_add_task(actor, task, calls);
+    run->order.last[actor->index] = task->epoch;
+    mu_task_release_successors(actor->runtime, actor, run, task);
+}
+
+void mu_enqueue_failed(mu_actor *actor, muster_run *run, mu_task *task, const muster_error *error) {
+    mu_run_fail(run, task, error->status, error);
+    mu_bind_undefine(run, &run->graph->nodes[task->node]);
+    join_epoch(actor, run, task, 1);
+    if (muster_status_recovery(error->status) == MUSTER_RECOVERY_DEVICE_LOST) mu_actor_lose(actor, error);
+}
+
+mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int *device) {
+    const mu_node *node = &run->graph->nodes[task->node];
+    muster_error error;
+    if (actor->lost) {
+        mu_enqueue_failed(actor, run, task, &actor->loss);
+        return MU_ENQUEUED;
+    }
+    uint64_t epoch = 0;
+    mu_epoch_wait waited = MU_EPOCH_DONE;
+    if (actor->runtime->device_count > 1) {
+        waited = wait_for_gate(actor, run, device, &epoch, &error);
+        if (waited == MU_EPOCH_DONE) waited = wait_for_predecessors(actor, run, node, device, &epoch, &error);
+    }
+    mu_bind bound = waited == MU_EPOCH_NOT_CLOSED ? MU_BIND_AWAIT : waited == MU_EPOCH_FAILED ? MU_BIND_FAILED : MU_BOUND;
+    mu_address addresses[MU_MAX_PARAMETERS];
+    uint32_t calls = 0;
+    if (bound == MU_BOUND && node->access_count)
+        bound = mu_bind_task(actor, run, node, addresses, device, &epoch, &calls, &error);
+    switch (bound) {
+        case MU_BOUND: break;
+        case MU_BIND_AWAIT:
+            mu_epoch_add_calls(actor, calls);
+            task->epoch = epoch;
+            return MU_ENQUEUE_AWAIT;
+        case MU_BIND_MEMORY: mu_epoch_add_calls(actor, calls); return MU_ENQUEUE_STARVED;
+        case MU_BIND_FAILED:
+            mu_epoch_add_calls(actor, calls);
+            mu_enqueue_failed(actor, run, task, &error);
+            return MU_ENQUEUED;
+    }
+    if (start(actor, run, node, addresses, &error)) {
+        mu_epoch_add_calls(actor, calls);
+        mu_enqueue_failed(actor, run, task, &error);
+        return MU_ENQUEUED;
+    }
+    join_epoch(actor, run, task, calls + 1);
+    return MU_ENQUEUED;
+}

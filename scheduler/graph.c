@@ -1,0 +1,370 @@
+#include "scheduler/graph.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "scheduler/buffer.h"
+#include "scheduler/program.h"
+#include "scheduler/runtime.h"
+
+/* ---------------------------------------------------------------------------------------------------------- values -- */
+
+static mu_values *values_create(size_t capacity) {
+    mu_values *values = mu_alloc_zeroed(1, sizeof *values);
+    if (!values) return NULL;
+    atomic_init(&values->references, 1);
+    if (capacity && !mu_grow(&values->data, &values->capacity, capacity, 1)) {
+        mu_free(values);
+        return NULL;
+    }
+    return values;
+}
+
+mu_values *mu_values_retain(mu_values *values) {
+    atomic_fetch_add_explicit(&values->references, 1, memory_order_relaxed);
+    return values;
+}
+
+void mu_values_release(mu_values *values) {
+    if (!values || atomic_fetch_sub_explicit(&values->references, 1, memory_order_acq_rel) != 1) return;
+    mu_free(values->data);
+    mu_free(values);
+}
+
+/* --------------------------------------------------------------------------------------------------- create, destroy -- */
+
+muster_status muster_graph_create(muster_runtime *runtime, muster_graph **out, muster_error *error) {
+    muster_status status = mu_handle_check(runtime, MU_TAG_RUNTIME, NULL, "runtime", error);
+    if (status) return status;
+    if (!out) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "graph is NULL; pass where to store the handle");
+    muster_graph *graph = mu_alloc_zeroed(1, sizeof *graph);
+    mu_values *values = values_create(0);
+    if (!graph || !values) {
+        mu_free(graph);
+        mu_values_release(values);
+        return mu_fail_host_memory(error, "a graph", sizeof *graph + sizeof *values);
+    }
+    graph->values = values;
+    pthread_mutex_init(&graph->lock, NULL);
+    mu_handle_init(&graph->handle, MU_TAG_GRAPH, runtime);
+    *out = graph;
+    return MUSTER_OK;
+}
+
+void mu_graph_release(muster_graph *graph) {
+    if (!mu_handle_release(&graph->handle)) return;
+    mu_handle_finish(&graph->handle);
+    for (size_t i = 0; i < graph->buffer_count; i++) mu_buffer_release(graph->buffers[i].buffer);
+    for (size_t i = 0; i < graph->kernel_count; i++) mu_program_release(graph->kernels[i]->program);
+    mu_values_release(graph->values);
+    mu_free(graph->nodes);
+    mu_free(graph->job_nodes);
+    mu_free(graph->accesses);
+    mu_free(graph->parameters);
+    mu_free(graph->edges);
+    mu_free(graph->buffers);
+    mu_free(graph->buffer_index);
+    mu_free(graph->kernels);
+    mu_free(graph->preds);
+    mu_free(graph->succs);
+    mu_free(graph->roots);
+    pthread_mutex_destroy(&graph->lock);
+    mu_free(graph);
+}
+
+void muster_graph_destroy(muster_graph *graph) {
+    if (!graph) return;
+    graph->handle.released = true;
+    mu_graph_release(graph);
+}
+
+/* ------------------------------------------------------------------------------------------------------- appending -- */
+
+mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
+    return (mu_graph_mark){graph->node_count,      graph->job_count,  graph->access_count,
+                           graph->parameter_count, graph->edge_count, graph->buffer_count,
+                           graph->kernel_count,    graph->values->bytes};
+}
+
+static size_t index_slot(const muster_graph *graph, const muster_buffer *buffer) {
+    size_t mask = graph->buffer_index_size - 1;
+    size_t slot = (((uintptr_t)buffer >> 4) * 0x9e3779b97f4a7c15u >> 20) & mask;
+    while (graph->buffer_index[slot] && graph->buffers[graph->buffer_index[slot] - 1].buffer != buffer)
+        slot = (slot + 1) & mask;
+    return slot;
+}
+
+static void rebuild_index(muster_graph *graph) {
+    memset(graph->buffer_index, 0, graph->buffer_index_size * sizeof *graph->buffer_index);
+    for (size_t i = 0; i < graph->buffer_count; i++)
+        graph->buffer_index[index_slot(graph, graph->buffers[i].buffer)] = (uint32_t)i + 1;
+}
+
+void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
+    bool buffers_added = graph->buffer_count > mark->buffers;
+    while (graph->buffer_count > mark->buffers) mu_buffer_release(graph->buffers[--graph->buffer_count].buffer);
+    while (graph->kernel_count > mark->kernels) mu_program_release(graph->kernels[--graph->kernel_count]->program);
+    if (buffers_added) rebuild_index(graph);
+    graph->node_count = mark->nodes;
+    graph->job_count = mark->jobs;
+    graph->access_count = mark->accesses;
+    graph->parameter_count = mark->parameters;
+    graph->edge_count = mark->edges;
+    graph->values->bytes = mark->value_bytes;
+}
+
+bool mu_graph_add_job(muster_graph *graph, muster_job *job) {
+    if (!mu_grow(&graph->job_nodes, &graph->job_capacity, graph->job_count + 1, sizeof *graph->job_nodes)) return false;
+    *job = (muster_job)graph->job_count;
+    graph->job_nodes[graph->job_count++] = (uint32_t)graph->node_count;
+    return true;
+}
+
+mu_node *mu_graph_add_node(muster_graph *graph, mu_node_kind kind, muster_job job, int pin) {
+    if (!mu_grow(&graph->nodes, &graph->node_capacity, graph->node_count + 1, sizeof *graph->nodes)) return NULL;
+    mu_node *node = &graph->nodes[graph->node_count++];
+    memset(node, 0, sizeof *node);
+    node->kind = (uint8_t)kind;
+    node->job = job;
+    node->pin = (int16_t)pin;
+    node->access_first = (uint32_t)graph->access_count;
+    node->parameter_first = (uint32_t)graph->parameter_count;
+    return node;
+}
+
+/* Index of `buffer` in the graph; added, with a reference, when it is new. UINT32_MAX: out of host memory. */
+static uint32_t add_buffer(muster_graph *graph, muster_buffer *buffer) {
+    if (graph->buffer_count && graph->buffers[graph->buffer_count - 1].buffer == buffer)
+        return (uint32_t)graph->buffer_count - 1;
+    if (graph->buffer_index_size) {
+        uint32_t found = graph->buffer_index[index_slot(graph, buffer)];
+        if (found) return found - 1;
+    }
+    if (!mu_grow(&graph->buffers, &graph->buffer_capacity, graph->buffer_count + 1, sizeof *graph->buffers))
+        return UINT32_MAX;
+    if (2 * (graph->buffer_count + 1) > graph->buffer_index_size) {
+        size_t size = graph->buffer_index_size ? 2 * graph->buffer_index_size : 16;
+        uint32_t *index = mu_alloc(size * sizeof *index);
+        if (!index) return UINT32_MAX;
+        mu_free(graph->buffer_index);
+        graph->buffer_index = index;
+        graph->buffer_index_size = size;
+        rebuild_index(graph);
+    }
+    mu_handle_retain(&buffer->handle);
+    graph->buffers[graph->buffer_count++] = (mu_graph_buffer){buffer, false};
+    graph->buffer_index[index_slot(graph, buffer)] = (uint32_t)graph->buffer_count;
+    return (uint32_t)graph->buffer_count - 1;
+}
+
+bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buffer, muster_access mode, uint64_t low,
+                         uint64_t high, bool exact) {
+    uint32_t index = add_buffer(graph, buffer);
+    if (index == UINT32_MAX ||
+        !mu_grow(&graph->accesses, &graph->access_capacity, graph->access_count + 1, sizeof *graph->accesses))
+        return false;
+    graph->accesses[graph->access_count++] = (mu_access){low, high, index, (uint8_t)mode, exact};
+    node->access_count++;
+    return true;
+}
+
+static bool add_parameter(muster_graph *graph, mu_node *node, uint32_t index, uint32_t bytes, bool derived) {
+    if (!mu_grow(&graph->parameters, &graph->parameter_capacity, graph->parameter_count + 1,
+                 sizeof *graph->parameters))
+        return false;
+    graph->parameters[graph->parameter_count++] = (mu_parameter){index, bytes, derived};
+    node->parameter_count++;
+    return true;
+}
+
+bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access) {
+    return add_parameter(graph, node, access, 0, false);
+}
+
+bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived) {
+    mu_values *values = graph->values;
+    size_t offset = ((size_t)values->bytes + 15) & ~(size_t)15; /* the strictest alignment of a kernel parameter */
+    if (offset + bytes > UINT32_MAX || !mu_grow(&values->data, &values->capacity, offset + bytes, 1)) return false;
+    memcpy(values->data + offset, value, bytes);
+    values->bytes = (uint32_t)(offset + bytes);
+    return add_parameter(graph, node, (uint32_t)offset, bytes, derived);
+}
+
+bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel) {
+    for (size_t i = graph->kernel_count; i > 0; i--)
+        if (graph->kernels[i - 1] == kernel) return true;
+    if (!mu_grow(&graph->kernels, &graph->kernel_capacity, graph->kernel_count + 1, sizeof *graph->kernels))
+        return false;
+    mu_program_retain(kernel->program);
+    graph->kernels[graph->kernel_count++] = kernel;
+    return true;
+}
+
+static bool add_edge(muster_graph *graph, uint32_t node, uint32_t pred) {
+    if (!mu_grow(&graph->edges, &graph->edge_capacity, graph->edge_count + 1, sizeof *graph->edges)) return false;
+    graph->edges[graph->edge_count++] = (mu_edge){node, pred};
+    return true;
+}
+
+bool mu_graph_add_edges(muster_graph *graph, muster_job job, muster_job pred) {
+    for (uint32_t node = graph->job_nodes[job]; node < mu_graph_job_end(graph, job); node++)
+        for (uint32_t before = graph->job_nodes[pred]; before < mu_graph_job_end(graph, pred); before++)
+            if (!add_edge(graph, node, before)) return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------- copies, fills, edges -- */
+
+muster_status mu_graph_check_open(const muster_graph *graph, muster_error *error) {
+    if (graph->sealed)
+        return mu_fail(error, MUSTER_INVALID_STATE,
+                       "the graph was submitted and can no longer change; build a new graph for more jobs");
+    if (graph->job_count >= MUSTER_NO_JOB - 1 || graph->node_count >= MU_NONE - 4096)
+        return mu_fail(error, MUSTER_LIMIT_REACHED, "the graph has %zu jobs; split it", graph->job_count);
+    return MUSTER_OK;
+}
+
+muster_status mu_graph_check_range(const muster_buffer *buffer, uint64_t offset, uint64_t bytes, const char *name,
+                                   muster_error *error) {
+    if (offset > buffer->bytes || bytes > buffer->bytes - offset)
+        return mu_fail(error, MUSTER_OUT_OF_RANGE,
+                       "%s: %llu bytes at offset %llu exceed the buffer's %llu; shorten the range", name,
+                       (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)buffer->bytes);
+    return MUSTER_OK;
+}
+
+/* An empty copy or fill is a job like any other that touches nothing. */
+static muster_status add_simple_job(muster_graph *graph, mu_node_kind kind, muster_job *job, mu_node **node,
+                                    muster_error *error) {
+    if (mu_graph_add_job(graph, job) && (*node = mu_graph_add_node(graph, kind, *job, MUSTER_ANY_DEVICE)))
+        return MUSTER_OK;
+    return mu_fail_host_memory(error, "a job", sizeof(mu_node));
+}
+
+muster_status muster_graph_copy(muster_graph *graph, muster_buffer *destination, uint64_t destination_offset,
+                                muster_buffer *source, uint64_t source_offset, uint64_t bytes, muster_job *job,
+                                muster_error *error) {
+    muster_status status;
+    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
+        (status = mu_handle_check(destination, MU_TAG_BUFFER, graph->handle.runtime, "destination", error)) ||
+        (status = mu_handle_check(source, MU_TAG_BUFFER, graph->handle.runtime, "source", error)) ||
+        (status = mu_graph_check_open(graph, error)) ||
+        (status = mu_graph_check_range(destination, destination_offset, bytes, "destination", error)) ||
+        (status = mu_graph_check_range(source, source_offset, bytes, "source", error)))
+        return status;
+    if (destination == source && bytes && destination_offset < source_offset + bytes &&
+        source_offset < destination_offset + bytes)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "the ranges of a copy within one buffer overlap: %llu bytes from %llu to %llu; copy through "
+                       "another buffer",
+                       (unsigned long long)bytes, (unsigned long long)source_offset,
+                       (unsigned long long)destination_offset);
+    mu_graph_mark mark = mu_graph_get_mark(graph);
+    muster_job added;
+    mu_node *node;
+    status = add_simple_job(graph, bytes ? MU_NODE_COPY : MU_NODE_JOIN, &added, &node, error);
+    if (!status && bytes &&
+        (!mu_graph_add_access(graph, node, source, MUSTER_READ, source_offset, source_offset + bytes, false) ||
+         !mu_graph_add_access(graph, node, destination, MUSTER_WRITE, destination_offset, destination_offset + bytes,
+                              false)))
+        status = mu_fail_host_memory(error, "a copy", 2 * sizeof(mu_access));
+    if (status)
+        mu_graph_rewind(graph, &mark);
+    else if (job)
+        *job = added;
+    return status;
+}
+
+muster_status muster_graph_fill(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
+                                uint32_t pattern, uint32_t pattern_bytes, muster_job *job, muster_error *error) {
+    muster_status status;
+    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
+        (status = mu_handle_check(buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error)) ||
+        (status = mu_graph_check_open(graph, error)) || (status = mu_graph_check_range(buffer, offset, bytes, "buffer", error)))
+        return status;
+    if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "a fill pattern has 1, 2 or 4 bytes, not %u", pattern_bytes);
+    if (offset % pattern_bytes || bytes % pattern_bytes)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "a fill of %llu bytes at offset %llu is not a multiple of its pattern's %u bytes",
+                       (unsigned long long)bytes, (unsigned long long)offset, pattern_bytes);
+    mu_graph_mark mark = mu_graph_get_mark(graph);
+    muster_job added;
+    mu_node *node;
+    status = add_simple_job(graph, bytes ? MU_NODE_FILL : MU_NODE_JOIN, &added, &node, error);
+    if (!status && bytes) {
+        node->as.fill.pattern = pattern;
+        node->as.fill.pattern_bytes = pattern_bytes;
+        if (!mu_graph_add_access(graph, node, buffer, MUSTER_WRITE, offset, offset + bytes, false))
+            status = mu_fail_host_memory(error, "a fill", sizeof(mu_access));
+    }
+    if (status)
+        mu_graph_rewind(graph, &mark);
+    else if (job)
+        *job = added;
+    return status;
+}
+
+muster_status muster_graph_after(muster_graph *graph, muster_job job, muster_job predecessor, muster_error *error) {
+    muster_status status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error);
+    if (status || (status = mu_graph_check_open(graph, error))) return status;
+    if (job >= graph->job_count || predecessor >= graph->job_count)
+        return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u after job %u: the graph has %zu jobs", job, predecessor,
+                       graph->job_count);
+    size_t edges = graph->edge_count;
+    if (mu_graph_add_edges(graph, job, predecessor)) return MUSTER_OK;
+    graph->edge_count = edges;
+    return mu_fail_host_memory(error, "a dependency", sizeof(mu_edge));
+}
+
+/* ---------------------------------------------------------------------------------------------------- set argument -- */
+
+muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uint32_t index, const void *value,
+                                        uint32_t bytes, muster_error *error) {
+    muster_status status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error);
+    if (status) return status;
+    if (!value) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "value is NULL");
+    if (job >= graph->job_count)
+        return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u: the graph has %zu jobs", job, graph->job_count);
+    pthread_mutex_lock(&graph->lock);
+    if (atomic_load_explicit(&graph->values->references, memory_order_acquire) > 1) {
+        /* A run still reads the values: later runs get a copy. */
+        mu_values *copy = values_create(graph->values->bytes);
+        if (!copy) {
+            status = mu_fail_host_memory(error, "the values of a graph", graph->values->bytes);
+            goto unlock;
+        }
+        memcpy(copy->data, graph->values->data, graph->values->bytes);
+        copy->bytes = graph->values->bytes;
+        mu_values_release(graph->values);
+        graph->values = copy;
+    }
+    status = mu_fail(error, MUSTER_INVALID_ARGUMENT, "job %u is not a dispatch and has no arguments", job);
+    for (uint32_t i = graph->job_nodes[job]; i < mu_graph_job_end(graph, job); i++) {
+        const mu_node *node = &graph->nodes[i];
+        if (node->kind != MU_NODE_DISPATCH || (node->flags & MU_NODE_BUILT_IN)) continue;
+        if (node->parameter_count <= index) {
+            status = mu_fail(error, MUSTER_OUT_OF_RANGE, "argument %u of job %u: it has %u", index, job,
+                             (unsigned)node->parameter_count);
+            break;
+        }
+        const mu_parameter *parameter = &graph->parameters[node->parameter_first + index];
+        if (parameter->derived) {
+            status = mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                             "argument %u of job %u is a shard offset or count, which Muster fills", index, job);
+            break;
+        }
+        if (parameter->bytes != bytes) {
+            status = mu_fail(error, MUSTER_ARGUMENT_MISMATCH,
+                             "argument %u of job %u is %u bytes (0: a buffer), not a value of %u bytes", index, job,
+                             (unsigned)parameter->bytes, bytes);
+            break;
+        }
+        memcpy(graph->values->data + parameter->index, value, bytes);
+        status = MUSTER_OK;
+    }
+unlock:
+    pthread_mutex_unlock(&graph->lock);
+    return status;
+}

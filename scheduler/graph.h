@@ -1,0 +1,148 @@
+/* Graphs as they are stored. Records refer to each other by index into the graph's arrays.
+ *
+ * While a graph is built, jobs only append: nodes, accesses, parameters, values and explicit edges. Sealing (at the first
+ * submit, scheduler/seal.c) derives the rest: dependencies from the accesses, successor lists, roots, and whether there is a
+ * cycle. A sealed graph is immutable but for its values, which are replaced as a whole when a run still uses them. */
+#ifndef MUSTER_SCHEDULER_GRAPH_H
+#define MUSTER_SCHEDULER_GRAPH_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "scheduler/handle.h"
+
+#define MU_NONE UINT32_MAX /* no node */
+
+typedef enum mu_node_kind {
+    MU_NODE_DISPATCH,
+    MU_NODE_COPY, /* accesses: source, destination */
+    MU_NODE_FILL,
+    MU_NODE_JOIN /* does nothing; stands between many predecessors and many successors */
+} mu_node_kind;
+
+/* One buffer range that a node accesses. */
+typedef struct mu_access {
+    uint64_t low, high; /* not empty */
+    uint32_t buffer;    /* index in the graph's buffers */
+    uint8_t mode;       /* muster_access */
+    bool exact;         /* one device needs only this range: never copy the whole buffer there for it */
+} mu_access;
+
+/* One kernel parameter: the address of an access, or a value. */
+typedef struct mu_parameter {
+    uint32_t index;     /* of the access within the node, or the byte offset in the graph's values */
+    uint32_t bytes : 31; /* 0: an address */
+    uint32_t derived : 1; /* a shard's offset or count: not the application's to set */
+} mu_parameter;
+
+enum {
+    MU_NODE_COOPERATIVE = 1u << 0,
+    MU_NODE_BUILT_IN = 1u << 1 /* a kernel of ours: its arguments are not the job's */
+};
+
+typedef struct mu_node {
+    uint8_t kind;
+    uint8_t flags; /* MU_NODE_* */
+    int16_t pin; /* device or MUSTER_ANY_DEVICE */
+    muster_job job;
+    uint32_t access_first, parameter_first;
+    uint16_t access_count, parameter_count;
+    uint32_t pred_first, pred_count; /* set by sealing */
+    uint32_t succ_first, succ_count;
+    union {
+        struct {
+            muster_kernel *kernel;
+            uint32_t grid[3], block[3];
+            uint32_t dynamic_shared_bytes;
+        } dispatch;
+        struct {
+            uint32_t pattern, pattern_bytes;
+        } fill;
+    } as;
+} mu_node;
+
+typedef struct mu_edge {
+    uint32_t node, pred;
+} mu_edge;
+
+/* Values of kernel parameters, shared by the graph and its runs; written only while the graph is the only holder. */
+typedef struct mu_values {
+    atomic_uint references;
+    uint32_t bytes;
+    size_t capacity;
+    unsigned char *data;
+} mu_values;
+
+typedef struct mu_graph_buffer {
+    muster_buffer *buffer; /* a reference is held */
+    bool writes;           /* some job writes it */
+} mu_graph_buffer;
+
+struct muster_graph {
+    mu_handle handle;
+    pthread_mutex_t lock; /* sealing and values: submitters of one graph meet here, nobody else */
+    bool sealed;
+
+    mu_node *nodes;
+    size_t node_count, node_capacity;
+    uint32_t *job_nodes; /* first node of each job; its nodes end where the next job's start */
+    size_t job_count, job_capacity;
+    mu_access *accesses;
+    size_t access_count, access_capacity;
+    mu_parameter *parameters;
+    size_t parameter_count, parameter_capacity;
+    mu_edge *edges; /* explicit, between nodes */
+    size_t edge_count, edge_capacity;
+    mu_values *values;
+    mu_graph_buffer *buffers;
+    size_t buffer_count, buffer_capacity;
+    uint32_t *buffer_index; /* open-addressed: buffer -> index + 1 */
+    size_t buffer_index_size;
+    muster_kernel **kernels; /* distinct; a reference on each one's program is held */
+    size_t kernel_count, kernel_capacity;
+
+    uint32_t *preds, *succs, *roots; /* set by sealing */
+    size_t pred_total, root_count;
+};
+
+/* How much was there before a job was added, to take it back on failure. */
+typedef struct mu_graph_mark {
+    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels;
+    uint32_t value_bytes;
+} mu_graph_mark;
+
+mu_graph_mark mu_graph_get_mark(const muster_graph *graph);
+void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark);
+
+/* Appending. All return false when host memory is short; the caller rewinds. */
+bool mu_graph_add_job(muster_graph *graph, muster_job *job);
+mu_node *mu_graph_add_node(muster_graph *graph, mu_node_kind kind, muster_job job, int pin);
+bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buffer, muster_access mode, uint64_t low,
+                         uint64_t high, bool exact);
+bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access);
+bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived);
+bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel);
+/* Every node of `job` after every node of `pred`. */
+bool mu_graph_add_edges(muster_graph *graph, muster_job job, muster_job pred);
+
+static inline uint32_t mu_graph_job_end(const muster_graph *graph, muster_job job) {
+    return job + 1 < graph->job_count ? graph->job_nodes[job + 1] : (uint32_t)graph->node_count;
+}
+
+/* scheduler/seal.c. With the graph's lock held. GRAPH_CYCLE, OUT_OF_HOST_MEMORY: the graph is as before. */
+muster_status mu_graph_seal(muster_graph *graph, muster_error *error);
+
+/* Checks that any change to the graph starts with, and one range of a buffer. */
+muster_status mu_graph_check_open(const muster_graph *graph, muster_error *error);
+muster_status mu_graph_check_range(const muster_buffer *buffer, uint64_t offset, uint64_t bytes, const char *name,
+                                   muster_error *error);
+
+mu_values *mu_values_retain(mu_values *values);
+void mu_values_release(mu_values *values);
+
+/* Drops one reference; the last destroys the graph. */
+void mu_graph_release(muster_graph *graph);
+
+#endif

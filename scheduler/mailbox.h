@@ -1,0 +1,47 @@
+/* The queue in front of an actor: any thread posts, the actor's worker alone drains, in batches and in order.
+ *
+ * Intrusive and unbounded, so that posting never waits, allocates or fails and two actors can never block each other.
+ * Built on ck_stack (push by compare-and-swap, drain by one exchange); draining reverses the batch, so that messages of
+ * one producer arrive in the order it posted them. */
+#ifndef MUSTER_SCHEDULER_MAILBOX_H
+#define MUSTER_SCHEDULER_MAILBOX_H
+
+#include <ck_stack.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/tuning.h"
+
+/* Embedded first in whatever is posted. Owned by the mailbox from post to drain. */
+typedef struct mu_message {
+    ck_stack_entry_t link;
+    uint32_t kind; /* for the receiver (scheduler/actor.h) */
+} mu_message;
+
+typedef struct mu_mailbox {
+    /* Written by producers and, by exchange, by the worker. */
+    _Alignas(MU_CACHE_LINE) ck_stack_t stack;
+    /* Written by the worker when it parks and by the producer that wakes it. 1: parked or about to; a futex word. */
+    _Alignas(MU_CACHE_LINE) atomic_uint parked;
+    /* Written by the worker only. */
+    _Alignas(MU_CACHE_LINE) atomic_uint_fast64_t wakes;
+} mu_mailbox;
+
+void mu_mailbox_init(mu_mailbox *mailbox);
+
+/* Any thread. Wakes the worker if it has announced that it parks (2 us then, some 20 ns otherwise). */
+void mu_mailbox_post(mu_mailbox *mailbox, mu_message *message);
+
+/* Worker only. Takes everything posted so far, oldest first, linked by mu_message_next; NULL when empty. */
+mu_message *mu_mailbox_drain(mu_mailbox *mailbox);
+mu_message *mu_message_next(const mu_message *message);
+
+/* Worker only. Sleeps until something is posted or timeout_ns passed (MUSTER_FOREVER: no limit). Returns at once when
+ * mail is there. May wake early. */
+void mu_mailbox_park(mu_mailbox *mailbox, uint64_t timeout_ns);
+
+/* Worker only. Whether a drain would find something; a plain look, for spinning. */
+bool mu_mailbox_has_mail(const mu_mailbox *mailbox);
+
+#endif

@@ -1,0 +1,88 @@
+#include "scheduler/placement.h"
+
+#include <string.h>
+
+#include "scheduler/buffer.h"
+#include "scheduler/runtime.h"
+
+static uint32_t next_turn(muster_runtime *runtime) {
+    return atomic_fetch_add_explicit(&runtime->placement_turn, 1, memory_order_relaxed);
+}
+
+static uint32_t queued(const muster_runtime *runtime, uint32_t device) {
+    return atomic_load_explicit(&runtime->actors[device].queued, memory_order_relaxed);
+}
+
+static int place_round_robin(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+    (void)graph;
+    (void)node;
+    return (int)(next_turn(runtime) % runtime->device_count);
+}
+
+/* A repeatable sequence for a seed: SplitMix64 of the turn. */
+static int place_random(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+    (void)graph;
+    (void)node;
+    uint64_t x = runtime->config.seed + next_turn(runtime) * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (int)((x ^ x >> 31) % runtime->device_count);
+}
+
+static int place_least_loaded(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+    (void)graph;
+    (void)node;
+    uint32_t best = 0;
+    for (uint32_t d = 1; d < runtime->device_count; d++)
+        if (queued(runtime, d) < queued(runtime, best)) best = d;
+    return (int)best;
+}
+
+/* Bytes of the node's inputs that device `d` lacks, added to missing[d] for every device. */
+static void count_missing(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                          uint64_t *missing) {
+    for (uint32_t i = 0; i < node->access_count; i++) {
+        const mu_access *access = &graph->accesses[node->access_first + i];
+        if (!(access->mode & MUSTER_READ)) continue;
+        mu_coherence *table = &graph->buffers[access->buffer].buffer->coherence;
+        mu_coherence_lock(table);
+        for (uint32_t s = mu_coherence_find(table, access->low);
+             s < table->count && table->segments[s].low < access->high; s++) {
+            const mu_segment *segment = &table->segments[s];
+            if (segment->zero || segment->undefined) continue;
+            uint64_t low = segment->low > access->low ? segment->low : access->low;
+            uint64_t high = segment->high < access->high ? segment->high : access->high;
+            for (uint32_t d = 0; d < runtime->device_count; d++)
+                if (!(segment->valid & MU_LOCATION_DEVICE(d))) missing[d] += high - low;
+        }
+        mu_coherence_unlock(table);
+    }
+}
+
+/* Where the job would probably start first: time in the queue plus time to move what is missing. */
+static int place_locality(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+    uint64_t missing[MU_MAX_DEVICES] = {0};
+    count_missing(runtime, graph, node, missing);
+    uint32_t best = 0;
+    uint64_t best_ns = UINT64_MAX;
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        uint64_t ns = (uint64_t)queued(runtime, d) * MU_QUEUED_JOB_NS + missing[d] / MU_TRANSFER_BYTES_PER_NS;
+        if (ns < best_ns) best = d, best_ns = ns;
+    }
+    return (int)best;
+}
+
+static const mu_placement policies[] = {
+    {"locality", place_locality},
+    {"least-loaded", place_least_loaded},
+    {"round-robin", place_round_robin},
+    {"random", place_random},
+};
+
+const char mu_placement_names[] = "locality, least-loaded, round-robin, random";
+
+const mu_placement *mu_placement_find(const char *name) {
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++)
+        if (strcmp(policies[i].name, name) == 0) return &policies[i];
+    return NULL;
+}

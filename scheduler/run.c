@@ -1,0 +1,319 @@
+#include "scheduler/run.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "scheduler/buffer.h"
+#include "scheduler/runtime.h"
+#include "scheduler/wait.h"
+
+/* ------------------------------------------------------------------------------------------------------- run table -- */
+
+enum { FIRST_CHUNK = 64 };
+
+/* Chunk i holds FIRST_CHUNK << i slots: the slot's chunk follows from its highest bit. */
+static void locate(uint32_t slot, uint32_t *chunk, uint32_t *offset) {
+    uint32_t shifted = slot / FIRST_CHUNK + 1;
+    *chunk = 31 - (uint32_t)__builtin_clz(shifted);
+    *offset = slot - FIRST_CHUNK * ((1u << *chunk) - 1);
+}
+
+muster_run *mu_run_at(const muster_runtime *runtime, uint32_t slot) {
+    uint32_t chunk, offset;
+    locate(slot, &chunk, &offset);
+    /* Relaxed: whoever knows the slot got it from a message or a task, which ordered the store before. */
+    return atomic_load_explicit(&runtime->runs.chunks[chunk][offset], memory_order_relaxed);
+}
+
+muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_error *error) {
+    mu_run_table *table = &runtime->runs;
+    muster_status status = MUSTER_OK;
+    pthread_mutex_lock(&table->lock);
+    uint32_t slot = table->free_count ? table->free_slots[--table->free_count] : table->used;
+    uint32_t chunk, offset;
+    locate(slot, &chunk, &offset);
+    if (slot == table->used) {
+        size_t capacity = table->free_capacity;
+        if (chunk >= 24 || !mu_grow(&table->free_slots, &capacity, table->used + 1, sizeof *table->free_slots)) {
+            status = mu_fail_host_memory(error, "a slot for a run", sizeof(void *));
+            goto unlock;
+        }
+        table->free_capacity = (uint32_t)capacity;
+        if (!table->chunks[chunk]) {
+            size_t slots = (size_t)FIRST_CHUNK << chunk;
+            table->chunks[chunk] = mu_alloc_zeroed(slots, sizeof *table->chunks[chunk]);
+            if (!table->chunks[chunk]) {
+                status = mu_fail_host_memory(error, "slots for runs", slots * sizeof *table->chunks[chunk]);
+                goto unlock;
+            }
+        }
+        table->used++;
+    }
+    run->slot = slot;
+    atomic_store_explicit(&table->chunks[chunk][offset], run, memory_order_relaxed);
+unlock:
+    pthread_mutex_unlock(&table->lock);
+    return status;
+}
+
+void mu_run_table_remove(muster_runtime *runtime, uint32_t slot) {
+    mu_run_table *table = &runtime->runs;
+    uint32_t chunk, offset;
+    locate(slot, &chunk, &offset);
+    pthread_mutex_lock(&table->lock);
+    atomic_store_explicit(&table->chunks[chunk][offset], NULL, memory_order_relaxed);
+    table->free_slots[table->free_count++] = slot; /* room was made when the slot was */
+    pthread_mutex_unlock(&table->lock);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- submit -- */
+
+static muster_run *run_of_entry(mu_order_entry *entry) {
+    return (muster_run *)((char *)entry - offsetof(muster_run, order));
+}
+
+/* Everything the run follows is enqueued: its roots are ready. */
+static void run_ready(mu_order_entry *entry) {
+    muster_run *run = run_of_entry(entry);
+    const muster_graph *graph = run->graph;
+    uint32_t first = MU_NONE;
+    for (size_t i = graph->root_count; i-- > 0;) {
+        mu_task *task = mu_run_task(run, graph->roots[i]);
+        task->next = first;
+        first = task->node;
+    }
+    mu_tasks_dispatch(run->handle.runtime, NULL, run, first);
+}
+
+static void run_free(muster_run *run) {
+    mu_order_entry_destroy(&run->order);
+    mu_values_release(run->values);
+    mu_graph_release(run->graph);
+    pthread_cond_destroy(&run->changed);
+    pthread_mutex_destroy(&run->lock);
+    mu_free(run->tasks);
+    mu_free_aligned(run);
+}
+
+static void run_release(muster_run *run) {
+    if (!mu_handle_release(&run->handle)) return;
+    mu_handle_finish(&run->handle);
+    run_free(run);
+}
+
+static muster_status make_run(muster_graph *graph, mu_values *values, muster_run **out, muster_error *error) {
+    muster_runtime *runtime = graph->handle.runtime;
+    size_t task_bytes = (graph->node_count + 1) * sizeof(mu_task);
+    muster_run *run = mu_alloc_aligned(MU_CACHE_LINE, sizeof *run);
+    mu_task *tasks = mu_alloc(task_bytes);
+    muster_status status = MUSTER_OK;
+    if (!run || !tasks) {
+        status = mu_fail_host_memory(error, "the tasks of a run", sizeof *run + task_bytes);
+        goto free_memory;
+    }
+    memset(run, 0, sizeof *run);
+    status = mu_order_entry_init(&runtime->order, &run->order, (uint32_t)graph->buffer_count, error);
+    if (status) goto free_memory;
+    for (size_t i = 0; i < graph->buffer_count; i++) {
+        run->order.uses[i].state = &graph->buffers[i].buffer->order;
+        run->order.uses[i].writes = graph->buffers[i].writes;
+    }
+    run->order.ready = run_ready;
+    status = mu_run_table_add(runtime, run, error);
+    if (status) goto free_order;
+    memset(tasks, 0, task_bytes);
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        tasks[i].run = run->slot;
+        tasks[i].node = i;
+        tasks[i].device = MUSTER_ANY_DEVICE;
+        atomic_init(&tasks[i].pending, graph->nodes[i].pred_count);
+    }
+    mu_handle_retain(&graph->handle);
+    run->graph = graph;
+    run->values = mu_values_retain(values);
+    run->tasks = tasks;
+    run->task_count = (uint32_t)graph->node_count;
+    atomic_init(&run->unenqueued, run->task_count);
+    atomic_init(&run->unended, run->task_count);
+    atomic_init(&run->done, false);
+    pthread_mutex_init(&run->lock, NULL);
+    mu_cond_init(&run->changed);
+    mu_handle_init(&run->handle, MU_TAG_RUN, runtime);
+    *out = run;
+    return MUSTER_OK;
+free_order:
+    mu_order_entry_destroy(&run->order);
+free_memory:
+    mu_free_aligned(run);
+    mu_free(tasks);
+    return status;
+}
+
+/* Counts the run and its jobs as unfinished, within the configured bound. */
+static muster_status admit_run(muster_runtime *runtime, size_t jobs, muster_error *error) {
+    uint64_t limit = runtime->config.max_queued_jobs;
+    uint64_t queued = atomic_fetch_add_explicit(&runtime->queued_jobs, jobs, memory_order_relaxed) + jobs;
+    if (limit && queued > limit) {
+        atomic_fetch_sub_explicit(&runtime->queued_jobs, jobs, memory_order_relaxed);
+        return mu_fail(error, MUSTER_QUEUE_FULL,
+                       "%zu jobs more than the %llu queued would exceed max_queued_jobs, %llu; wait for runs to end", jobs,
+                       (unsigned long long)(queued - jobs), (unsigned long long)limit);
+    }
+    pthread_mutex_lock(&runtime->run_lock);
+    runtime->unfinished_runs++;
+    pthread_mutex_unlock(&runtime->run_lock);
+    return MUSTER_OK;
+}
+
+static void run_is_finished(muster_runtime *runtime, size_t jobs) {
+    atomic_fetch_sub_explicit(&runtime->queued_jobs, jobs, memory_order_relaxed);
+    pthread_mutex_lock(&runtime->run_lock);
+    if (--runtime->unfinished_runs == 0) pthread_cond_broadcast(&runtime->idle);
+    pthread_mutex_unlock(&runtime->run_lock);
+}
+
+static void complete(muster_run *run) {
+    muster_runtime *runtime = run->handle.runtime;
+    uint32_t jobs = run->task_count;
+    mu_order_leave(&runtime->order, &run->order);
+    mu_run_table_remove(runtime, run->slot);
+    pthread_mutex_lock(&run->lock);
+    atomic_store_explicit(&run->done, true, memory_order_release);
+    pthread_cond_broadcast(&run->changed);
+    pthread_mutex_unlock(&run->lock);
+    run_release(run);
+    run_is_finished(runtime, jobs); /* last: the runtime may be destroyed once it is idle */
+}
+
+muster_status muster_submit(muster_runtime *runtime, muster_graph *graph, muster_run **out, muster_error *error) {
+    muster_status status;
+    if ((status = mu_handle_check(runtime, MU_TAG_RUNTIME, NULL, "runtime", error)) ||
+        (status = mu_handle_check(graph, MU_TAG_GRAPH, runtime, "graph", error)) ||
+        (status = mu_runtime_check(runtime, error)))
+        return status;
+    if (!out) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "run is NULL; pass where to store the handle");
+    pthread_mutex_lock(&graph->lock);
+    status = mu_graph_seal(graph, error);
+    mu_values *values = status ? NULL : mu_values_retain(graph->values);
+    pthread_mutex_unlock(&graph->lock);
+    if (status) return status;
+    muster_run *run;
+    status = admit_run(runtime, graph->node_count, error);
+    if (status) goto release_values;
+    status = make_run(graph, values, &run, error);
+    if (status) goto unadmit;
+    mu_handle_retain(&run->handle); /* until it is complete */
+    if (run->task_count == 0) {
+        complete(run);
+    } else if ((status = mu_order_enter(&runtime->order, &run->order, error))) {
+        mu_run_table_remove(runtime, run->slot);
+        run_release(run);
+        run_release(run);
+        goto unadmit;
+    }
+    mu_values_release(values);
+    *out = run;
+    return MUSTER_OK;
+unadmit:
+    run_is_finished(runtime, graph->node_count);
+release_values:
+    mu_values_release(values);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------------------------- progress -- */
+
+void mu_run_fail(muster_run *run, mu_task *task, muster_status status, const muster_error *error) {
+    task->status = (uint16_t)status;
+    if (status == MUSTER_PREDECESSOR_FAILED) return;
+    muster_job job = run->graph->nodes[task->node].job;
+    pthread_mutex_lock(&run->lock);
+    if (run->failure.status == MUSTER_OK || job < run->failure.job) {
+        if (error)
+            run->failure = *error;
+        else
+            mu_fail(&run->failure, status, "%s", muster_status_text(status));
+        run->failure.status = status;
+        run->failure.job = job;
+        run->failure.device = task->device;
+    }
+    pthread_mutex_unlock(&run->lock);
+}
+
+void mu_run_enqueued(muster_run *run, uint32_t count) {
+    if (atomic_fetch_sub_explicit(&run->unenqueued, count, memory_order_acq_rel) == count)
+        mu_order_pass(&run->handle.runtime->order, &run->order);
+}
+
+void mu_run_ended(muster_run *run, uint32_t count) {
+    if (atomic_fetch_sub_explicit(&run->unended, count, memory_order_acq_rel) == count) complete(run);
+}
+
+/* ------------------------------------------------------------------------------------------------------ public waits -- */
+
+muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error *error) {
+    muster_status status = mu_handle_check(run, MU_TAG_RUN, NULL, "run", error);
+    if (status) return status;
+    uint64_t deadline = mu_deadline_ns(timeout_ns);
+    /* Being woken takes 27 us: a run about to end is caught by looking for about as long. */
+    uint64_t spin_until = mu_deadline_ns(run->handle.runtime->config.spin_ns);
+    if (spin_until > deadline) spin_until = deadline;
+    while (!atomic_load_explicit(&run->done, memory_order_acquire) && mu_now_ns() < spin_until) mu_spin_pause();
+    pthread_mutex_lock(&run->lock);
+    bool done;
+    while (!(done = atomic_load_explicit(&run->done, memory_order_acquire)) &&
+           mu_cond_wait_until(&run->changed, &run->lock, deadline)) {
+    }
+    if (done)
+        status = mu_error_copy(error, run->failure.status ? &run->failure : NULL);
+    else
+        status = mu_fail(error, MUSTER_TIMEOUT, "%u of %u tasks of the run have not ended after %.3f s; wait again",
+                         atomic_load_explicit(&run->unended, memory_order_relaxed), run->task_count,
+                         (double)timeout_ns * 1e-9);
+    pthread_mutex_unlock(&run->lock);
+    return status;
+}
+
+muster_status muster_run_job_result(const muster_run *run, muster_job job, muster_job_result *result,
+                                    muster_error *error) {
+    muster_status status = mu_handle_check(run, MU_TAG_RUN, NULL, "run", error);
+    if (status) return status;
+    if (!result) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "result is NULL");
+    if (result->struct_size != sizeof *result)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "result->struct_size is %zu; set it to sizeof(muster_job_result), %zu", result->struct_size,
+                       sizeof *result);
+    const muster_graph *graph = run->graph;
+    if (job >= graph->job_count)
+        return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u: the graph has %zu jobs", job, graph->job_count);
+    muster_job_result found = {sizeof found, MUSTER_OK, MUSTER_ANY_DEVICE, 0};
+    muster_status caused = MUSTER_OK;
+    for (uint32_t i = graph->job_nodes[job]; i < mu_graph_job_end(graph, job); i++) {
+        const mu_task *task = &run->tasks[i];
+        if (atomic_load_explicit(&task->state, memory_order_acquire) != MU_TASK_ENDED)
+            return mu_fail(error, MUSTER_INVALID_STATE, "job %u has not ended; wait for the run first", job);
+        muster_status own = (muster_status)task->status;
+        if (own == MUSTER_PREDECESSOR_FAILED)
+            caused = own;
+        else if (own && !found.status)
+            found.status = own;
+        const mu_node *node = &graph->nodes[i];
+        if (node->kind == MU_NODE_DISPATCH && !(node->flags & MU_NODE_BUILT_IN) && found.shards++ == 0)
+            found.device = task->device;
+        else if (found.shards == 0)
+            found.device = task->device;
+    }
+    if (!found.status) found.status = caused;
+    if (found.shards == 0) found.shards = 1;
+    *result = found;
+    return MUSTER_OK;
+}
+
+void muster_run_destroy(muster_run *run) {
+    if (!run) return;
+    run->handle.released = true;
+    run_release(run);
+}

@@ -1,0 +1,73 @@
+/* Runs: one submission of a graph, and its tasks, one per node. */
+#ifndef MUSTER_SCHEDULER_RUN_H
+#define MUSTER_SCHEDULER_RUN_H
+
+#include <pthread.h>
+
+#include "scheduler/graph.h"
+#include "scheduler/handle.h"
+#include "scheduler/mailbox.h"
+#include "scheduler/order.h"
+
+/* A task of one of the runtime's runs, by index: run slot and node. */
+typedef uint64_t mu_task_ref;
+#define MU_NO_TASK UINT64_MAX
+
+typedef enum mu_task_state {
+    MU_TASK_PENDING = 0, /* waits for predecessors, or for its turn in an actor */
+    MU_TASK_ENQUEUED = 1,
+    MU_TASK_ENDED = 2
+} mu_task_state;
+
+/* The part of a job that changes while it runs. Written by whoever holds the task: the thread that releases its last
+ * predecessor, then the actor it is posted to. 48 bytes: a run of ten million jobs must stay small. */
+typedef struct mu_task {
+    mu_message message; /* kind: MU_MAIL_TASKS or MU_MAIL_AWAIT */
+    uint32_t run;       /* slot in the runtime's run table */
+    uint32_t node;
+    uint32_t next; /* next node of a chain of ready tasks of this run, MU_NONE at its end */
+    /* Predecessors not yet enqueued. The decrement to 0 (acq_rel) takes the task over from all predecessors: it sees what
+     * each wrote before its own decrement. */
+    atomic_uint pending;
+    /* Dispatch epoch it is in; while it awaits another device, the epoch it waits for. Published by `pending`. */
+    uint64_t epoch;
+    atomic_uchar state;   /* mu_task_state; release on ENDED pairs with acquire in muster_run_job_result */
+    atomic_uchar poisoned; /* some predecessor failed; relaxed, ordered by `pending` */
+    int16_t device;
+    uint16_t status; /* muster_status; final when ENDED */
+    uint16_t spare;
+    mu_task_ref epoch_next; /* next task of its epoch */
+} mu_task;
+
+struct muster_run {
+    mu_handle handle;
+    muster_graph *graph; /* a reference is held */
+    mu_values *values;   /* likewise */
+    uint32_t slot;
+    uint32_t task_count;
+    mu_task *tasks;
+    mu_order_entry order;
+    /* Tasks not yet enqueued (or ended without), and not yet ended. Each worker subtracts once per batch. acq_rel: who
+     * reaches 0 sees everything the others did. */
+    _Alignas(MU_CACHE_LINE) atomic_uint unenqueued;
+    atomic_uint unended;
+    pthread_mutex_t lock; /* the failure, and sleeping waiters */
+    pthread_cond_t changed;
+    /* Release (under the lock, for sleepers) pairs with acquire of a waiter that spins: it sees every result. */
+    atomic_bool done;
+    muster_error failure; /* of the lowest job that failed by itself; status OK when none */
+    /* Per device, its worker only: whether its dispatch lane has waited for the order's gate. */
+    bool gate_passed[MU_MAX_DEVICES];
+};
+
+static inline mu_task *mu_run_task(muster_run *run, uint32_t node) { return &run->tasks[node]; }
+
+/* Records a failure of `task`; the message of the lowest job is kept. Any thread. */
+void mu_run_fail(muster_run *run, mu_task *task, muster_status status, const muster_error *error);
+
+/* `count` tasks were enqueued, or ended without being enqueued. The last lets the following runs go. */
+void mu_run_enqueued(muster_run *run, uint32_t count);
+/* `count` tasks ended. The last completes the run: waiters wake, references drop; `run` may be gone afterwards. */
+void mu_run_ended(muster_run *run, uint32_t count);
+
+#endif

@@ -1,0 +1,56 @@
+/* The runtime: devices, actors, handles, the table of runs. */
+#ifndef MUSTER_SCHEDULER_RUNTIME_H
+#define MUSTER_SCHEDULER_RUNTIME_H
+
+#include <pthread.h>
+
+#include "base/log.h"
+#include "scheduler/actor.h"
+#include "scheduler/config.h"
+#include "scheduler/order.h"
+#include "scheduler/placement.h"
+
+/* Runs by slot: tasks name their run by an index. Slots are reused when a run is complete. */
+typedef struct mu_run_table {
+    pthread_mutex_t lock; /* taking and giving back a slot, once per run */
+    _Atomic(muster_run *) *chunks[32]; /* chunk i holds 64 << i slots; chunks never move */
+    uint32_t *free_slots;
+    uint32_t free_count, free_capacity, used;
+} mu_run_table;
+
+struct muster_runtime {
+    mu_handle handle;
+    mu_config config;
+    mu_log log;
+    mu_driver *driver;
+    uint32_t device_count;
+    mu_actor *actors; /* device_count of them */
+    mu_order order;
+    const mu_placement *placement;
+    atomic_uint placement_turn;
+    mu_run_table runs;
+    pthread_mutex_t handle_lock; /* the list of handles */
+    mu_handle *handles;
+    /* Unfinished runs and queued jobs; `idle` is signalled when the runs reach 0. */
+    pthread_mutex_t run_lock;
+    pthread_cond_t idle;
+    uint32_t unfinished_runs;
+    atomic_uint_fast64_t queued_jobs;
+    /* A kernel fault ends every device of the process. Set once; release pairs with acquire of those who refuse work. */
+    atomic_bool faulted;
+    pthread_mutex_t fault_lock;
+    muster_error fault;
+    muster_program *reduce; /* the built-in program of reductions, made when first needed; under reduce_lock */
+    pthread_mutex_t reduce_lock;
+};
+
+muster_run *mu_run_at(const muster_runtime *runtime, uint32_t slot);
+muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_error *error);
+void mu_run_table_remove(muster_runtime *runtime, uint32_t slot);
+
+/* Latches a fault of the whole process and tells every actor. Any thread; the first one counts. */
+void mu_runtime_fault(muster_runtime *runtime, const muster_error *error);
+/* OK, or the latched fault. */
+muster_status mu_runtime_check(muster_runtime *runtime, muster_error *error);
+
+#endif

@@ -1,0 +1,34 @@
+/* Cutting one dispatch along an axis of its grid, and the nodes that come of it. */
+#ifndef MUSTER_SCHEDULER_SHARD_H
+#define MUSTER_SCHEDULER_SHARD_H
+
+#include "scheduler/graph.h"
+
+/* A dispatch whose descriptor has been checked. */
+typedef struct mu_checked_dispatch {
+    const muster_dispatch *dispatch;
+    uint32_t grid[3], block[3];
+    uint32_t axis;
+    int pin;
+} mu_checked_dispatch;
+
+/* Cuts [0, extent) into at most `parts` contiguous ranges in proportion to `weights` (NULL: equal). bounds[0] = 0 <
+ * bounds[1] < ... < bounds[count] = extent: every slice exactly once, none empty. Returns count, at least 1; bounds has
+ * room for parts + 1. Exact for every 32-bit extent and any weights; all weights zero count as equal. Pure. */
+uint32_t mu_partition(uint32_t extent, uint32_t parts, const uint64_t *weights, uint32_t *bounds);
+
+/* Adds one dispatch node for slices [first, end) of the axis. `partials[i]`, where not NULL, replaces argument i. */
+muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, uint32_t first,
+                                uint32_t end, int pin, muster_buffer *const *partials, muster_error *error);
+
+/* Adds the nodes of a sharded dispatch: its shards, and for each reduced argument the partial sums' fills and their
+ * addition to the range. The caller rewinds the graph on failure. Blocks when it is the first reduction of the runtime. */
+muster_status mu_shard_add(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, muster_error *error);
+
+/* scheduler/reduce.c: the built-in kernel that adds `count` elements of one array to another:
+ * (destination, source, u64 count). */
+muster_status mu_reduce_kernel(muster_runtime *runtime, muster_type type, muster_kernel **kernel, muster_error *error);
+void mu_reduce_destroy(muster_runtime *runtime);
+uint32_t mu_type_bytes(muster_type type); /* 0: not a type */
+
+#endif
