@@ -8,14 +8,16 @@ trap 'rm -rf "$staging"' EXIT
 root=$staging/muster
 mkdir -p "$root/root" "$root/lib"
 
+touch "$staging/libraries"
 while IFS='|' read -r kind suite path short seconds environment arguments; do
     mkdir -p "$root/root/$(dirname "$short")"
     cp -Lf "$path" "$root/root/$short"
-    [ "$kind" = program ] || continue
     chmod u+w "$root/root/$short"
-    strip --strip-debug "$root/root/$short"
-    printf '%s|%s|%s|%s|%s\n' "$suite" "$short" "$seconds" "$environment" "$arguments" >>"$root/programs"
-    ldd "$path" | awk '$2 == "=>" && $1 ~ /^lib(cmocka|jansson|ck|b2)\./ { print $3 }' >>"$staging/libraries"
+    [ "$kind" = data ] || printf '%s|%s|%s|%s|%s\n' "$suite" "$short" "$seconds" "$environment" "$arguments" >>"$root/programs"
+    if [ "$(head -c 4 "$path" | tail -c 3)" = ELF ]; then
+        strip --strip-debug "$root/root/$short"
+        ldd "$path" | awk '$2 == "=>" && $1 ~ /^lib(cmocka|jansson|ck|b2)\./ { print $3 }' >>"$staging/libraries"
+    fi
 done <"$manifest"
 
 sort -u "$staging/libraries" | while read -r library; do cp -Lf "$library" "$root/lib/"; done
