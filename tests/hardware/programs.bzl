@@ -50,6 +50,8 @@ PROGRAMS = [
     program("tests", "//tests/stress:submit_stress"),
     program("tests", "//tests/examples:patterns_test"),
     program("tests", "//tests/examples:errors_test", args = "examples/01_quickstart/quickstart examples/02_scan/scan"),
+    program("bench", "//tests/bench:launch_overhead_bench", args = "--driver cuda"),
+    program("bench", "//tests/bench:host_cost_bench", seconds = 600),
     program("examples", "//tests/examples:quickstart_test", args = _QUICKSTART + " --driver=sim --devices=2"),
     program("examples", "//tests/examples:quickstart_test", args = _QUICKSTART + " --driver=cuda"),
     program("examples", "//tests/examples:scan_output_test", args = _SCAN % "sim"),

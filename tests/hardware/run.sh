@@ -8,7 +8,7 @@
 #   -t       time limit of each program instead of its own
 #   -l       list, run nothing
 #
-# Each program's output goes to $OUT/<program>.log (default ./out). A program that ends with 0 passed; with 77, or with
+# Each program's output goes to $OUT/<program>.log (default ./out); a benchmark's is shown as well. A program that ends with 0 passed; with 77, or with
 # all its cmocka tests skipped, it was skipped; anything else failed, 124 being the time limit. The last line is
 # "N passed, N failed, N skipped"; the exit status is 0 when none failed.
 set -uo pipefail
@@ -74,7 +74,7 @@ while IFS='|' read -r in_suite path seconds environment arguments; do
     [ $code = 0 ] || [ $code = 77 ] || note="  exit $code$([ $code = 124 ] && echo ', time limit')"
     printf '%-8s %-12s %7d.%03d s  %s%s\n' $verdict "$in_suite" $((milliseconds / 1000)) $((milliseconds % 1000)) \
         "$title" "$note"
-    if [ $verdict = FAILED ]; then tail -n 25 "$log" | sed 's/^/    | /'; fi
+    if [ $verdict = FAILED ] || [ "$in_suite" = bench ]; then tail -n 40 "$log" | sed 's/^/    | /'; fi
 done <"$here/programs"
 
 [ $list = 1 ] && exit 0
