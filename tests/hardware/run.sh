@@ -8,9 +8,9 @@
 #   -t       time limit of each program instead of its own
 #   -l       list, run nothing
 #
-# Each program's output goes to $OUT/<program>.log (default ./out); a benchmark's is shown as well. A program that ends with 0 passed; with 77, or with
-# all its cmocka tests skipped, it was skipped; anything else failed, 124 being the time limit. The last line is
-# "N passed, N failed, N skipped"; the exit status is 0 when none failed.
+# Each program's output goes to $OUT/<program>.log (default ./out), and a benchmark's figures to the terminal as well. A
+# program that ends with 0 passed; with 77, or with all its cmocka tests skipped, it was skipped; anything else failed,
+# 124 being the time limit. The last line is "N passed, N failed, N skipped"; the exit status is 0 when none failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$PWD/out}
@@ -19,7 +19,7 @@ while getopts 't:l' option; do
     case $option in
     t) limit=$OPTARG ;;
     l) list=1 ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
