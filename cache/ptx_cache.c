@@ -478,6 +478,8 @@ bool mu_ptx_cache_contains(mu_ptx_cache *cache, mu_ptx_reader *reader, const mu_
 void mu_ptx_cache_get_stats(mu_ptx_cache *cache, mu_ptx_cache_stats *stats) {
     pthread_mutex_lock(&cache->lock);
     *stats = cache->stats;
+    mu_epoch_poll(&cache->epoch);
+    stats->retired = cache->epoch.pending;
     for (const mu_ptx_reader *reader = cache->readers; reader; reader = reader->next)
         stats->hits += atomic_load_explicit(&reader->hits, memory_order_relaxed);
     pthread_mutex_unlock(&cache->lock);

@@ -76,6 +76,7 @@ typedef struct mu_ptx_cache_stats {
     uint64_t evictions;
     uint64_t uncached;       /* lowerings whose text was handed out and not kept */
     uint64_t entries, bytes; /* now */
+    uint64_t retired;        /* removed, but held back by a loan that is still open */
 } mu_ptx_cache_stats;
 
 /* Takes the lock. Hits of readers that are running are as of some moment during the call. */

@@ -230,11 +230,15 @@ static void odd_files_are_misses(void **state) {
     (void)state;
     fixture f;
     open_fixture(&f, 1000);
-    assert_true(store(&f, 2, "content", 7));
-    assert_int_equal(symlink(file_of(&f, 2), file_of(&f, 1)), 0);
+    assert_true(store(&f, 1, "content", 7));
+    assert_int_equal(rename(file_of(&f, 1), scratch_join(f.path, "elsewhere")), 0);
+    assert_int_equal(symlink("elsewhere", file_of(&f, 1)), 0); /* to what would be the right content */
     assert_false(load(&f, 1, "", 0));
     assert_true(store(&f, 1, "content", 7)); /* replaces the link, not what it names */
-    assert_true(load(&f, 2, "content", 7));
+    assert_true(load(&f, 1, "content", 7));
+    struct stat status;
+    assert_int_equal(lstat(file_of(&f, 1), &status), 0);
+    assert_true(S_ISREG(status.st_mode));
     unlink(file_of(&f, 1));
 
     assert_int_equal(mkfifo(file_of(&f, 1), 0600), 0);

@@ -368,6 +368,31 @@ static void an_evicted_text_lives_until_it_is_released(void **state) {
     mu_ptx_cache_destroy(cache);
 }
 
+/* Only an open loan holds back what was removed. */
+static void nothing_is_held_back_without_a_loan(void **state) {
+    (void)state;
+    mu_ptx_cache *cache = make_cache(4, 0);
+    mu_ptx_reader *reader = make_reader(cache);
+    lowering low = {0}, failing = {.fail = true};
+    mu_ptx_text text;
+    for (uint64_t i = 0; i < 50; i++) {
+        mu_key key = key_of(1000 + i);
+        use(cache, reader, i, &low);
+        use(cache, reader, i, &low);
+        assert_false(mu_ptx_cache_contains(cache, reader, &key));
+        assert_int_equal(mu_ptx_cache_get(cache, reader, &key, lower, &failing, &text, NULL), MUSTER_PROGRAM_INVALID);
+        assert_int_equal(stats_of(cache).retired, 0);
+    }
+    mu_key key = key_of(49);
+    assert_int_equal(mu_ptx_cache_get(cache, reader, &key, lower, &low, &text, NULL), MUSTER_OK);
+    for (uint64_t i = 100; i < 110; i++) use(cache, NULL, i, &low);
+    assert_true(stats_of(cache).retired > 0);
+    mu_ptx_text_release(&text);
+    assert_int_equal(stats_of(cache).retired, 0);
+    mu_ptx_reader_destroy(reader);
+    mu_ptx_cache_destroy(cache);
+}
+
 /* What a hit writes: memory allocated for its reader, and nothing else of the cache. Every block the cache allocates is
  * recorded through the allocation hooks; hits must leave those not made for the reader as they were. */
 enum { BLOCKS_MAX = 512 };
@@ -664,6 +689,7 @@ int main(void) {
         cmocka_unit_test(old_uses_count_less),
         cmocka_unit_test(random_use_follows_the_model),
         cmocka_unit_test(an_evicted_text_lives_until_it_is_released),
+        cmocka_unit_test(nothing_is_held_back_without_a_loan),
         cmocka_unit_test(a_hit_writes_only_its_readers_memory),
         cmocka_unit_test(every_allocation_failed_in_turn),
         cmocka_unit_test(waiters_get_the_same_text),
