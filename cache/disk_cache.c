@@ -67,6 +67,14 @@ static void warn_once(mu_disk_cache *cache, const char *what, int failure) {
 
 /* ------------------------------------------------------------------------------------------------------------ open -- */
 
+/* What was found under an entry's name is no entry: it goes, so that it is told once. */
+static void remove_damaged(mu_disk_cache *cache, const char *name, const char *why) {
+    mu_log_line(cache->log, MUSTER_LOG_WARNING, "disk cache: %s in %s is removed: %s; compiling again", name,
+                cache->path, why);
+    unlinkat(cache->directory, name, 0);
+    count(&cache->damaged);
+}
+
 static bool is_set(const char *text) { return text && text[0]; }
 
 /* False: off, or there is nowhere to put it. */
@@ -204,21 +212,17 @@ bool mu_disk_cache_load(mu_disk_cache *cache, mu_disk_kind kind, const mu_key *k
     entry_name(kind, key, name);
     int failure = mu_file_read(cache->directory, name, cache->max_bytes, &file, &file_bytes, &fd);
     if (failure) {
-        if (failure != ENOENT && failure != ENOMEM) {
-            mu_log_line(cache->log, MUSTER_LOG_WARNING, "disk cache: %s in %s cannot be read: %s; compiling again",
-                        name, cache->path, strerror(failure));
-            count(&cache->damaged);
-        }
+        if (failure == EFBIG || failure == ELOOP)
+            remove_damaged(cache, name, failure == EFBIG ? "it is too large" : "it is a symbolic link");
+        else if (failure != ENOENT && failure != ENOMEM)
+            warn_once(cache, "a program cannot be read", failure);
         count(&cache->misses);
         return false;
     }
     const char *wrong = what_is_wrong(kind, key, file, file_bytes);
     if (wrong) {
-        mu_log_line(cache->log, MUSTER_LOG_WARNING, "disk cache: %s in %s is removed: %s; compiling again", name,
-                    cache->path, wrong);
-        unlinkat(cache->directory, name, 0);
+        remove_damaged(cache, name, wrong);
         mu_free(file);
-        count(&cache->damaged);
         count(&cache->misses);
     } else {
         touch(fd);

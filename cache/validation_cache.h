@@ -16,7 +16,7 @@
 
 typedef struct mu_validation_cache mu_validation_cache;
 
-enum { MU_VALIDATIONS_MAX = 4096 };
+enum { MU_VALIDATIONS_MAX = 1024 };
 
 /* `enabled` false turns validation off: everything is valid, nothing is called. Errors: OUT_OF_HOST_MEMORY. */
 muster_status mu_validation_cache_create(bool enabled, mu_validation_cache **cache, muster_error *error);
