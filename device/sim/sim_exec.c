@@ -1,0 +1,385 @@
+/* Executable graphs. A launch takes a snapshot of every node's work, so that updating the graph never touches launches
+ * that are in flight. */
+#include <string.h>
+
+#include "device/sim/sim_graph.h"
+
+/* The nodes' order, shared by the executable graph and its launches; immutable. */
+typedef struct shape {
+    atomic_uint references; /* release on decrement pairs with acquire on the last one */
+    uint32_t count;
+    bool chain;      /* every node depends on the one before and nothing else */
+    uint32_t *first; /* first[i]..first[i + 1]: node i's part of `dependencies` */
+    uint32_t dependencies[];
+} shape;
+
+struct sim_exec {
+    sim_object object;
+    sim_context *context;
+    uint64_t origin; /* serial of the graph it was made from */
+    shape *shape;
+    sim_work **works; /* NULL: an empty node */
+    bool *disabled;
+};
+
+/* ---------------------------------------------------------------------------------------------------------- making one -- */
+
+static void drop_shape(shape *dropped) {
+    if (atomic_fetch_sub_explicit(&dropped->references, 1, memory_order_acq_rel) != 1) return;
+    mu_free(dropped->first);
+    mu_free(dropped);
+}
+
+static shape *make_shape(const sim_graph *graph) {
+    size_t total = 0;
+    for (size_t i = 0; i < graph->count; i++) total += graph->nodes[i]->dependency_count;
+    shape *made = mu_alloc(sizeof *made + total * sizeof(uint32_t));
+    uint32_t *first = mu_alloc((graph->count + 1) * sizeof *first);
+    if (!made || !first) {
+        mu_free(made);
+        mu_free(first);
+        return NULL;
+    }
+    atomic_init(&made->references, 1);
+    made->count = (uint32_t)graph->count;
+    made->chain = true;
+    made->first = first;
+    uint32_t at = 0;
+    for (size_t i = 0; i < graph->count; i++) {
+        const sim_node *node = graph->nodes[i];
+        first[i] = at;
+        for (uint32_t d = 0; d < node->dependency_count; d++) made->dependencies[at++] = node->dependencies[d];
+        made->chain = made->chain && (i == 0 ? node->dependency_count == 0
+                                             : node->dependency_count == 1 && node->dependencies[0] == i - 1);
+    }
+    first[graph->count] = at;
+    return made;
+}
+
+/* The context of a graph's kernels; all must be of one. NULL for none, or when they differ (*mixed). */
+static sim_context *graph_context(const sim_graph *graph, bool *mixed) {
+    sim_context *context = NULL;
+    *mixed = false;
+    for (size_t i = 0; i < graph->count; i++) {
+        if (!graph->nodes[i]->work) continue;
+        sim_context *own = graph->nodes[i]->work->kernel->image->context;
+        if (context && own != context) *mixed = true;
+        context = own;
+    }
+    return context;
+}
+
+static void free_parts(sim_exec *exec) {
+    if (exec->works)
+        for (uint32_t i = 0; exec->shape && i < exec->shape->count; i++) sim_work_drop(exec->works[i]);
+    if (exec->shape) drop_shape(exec->shape);
+    mu_free(exec->works);
+    mu_free(exec->disabled);
+    mu_free(exec);
+}
+
+void sim_exec_free(sim_exec *exec) {
+    sim_handle_remove(exec->context->driver, &exec->object);
+    free_parts(exec);
+}
+
+static sim_exec *make_exec(sim_context *context, const sim_graph *graph) {
+    sim_exec *exec = mu_alloc_zeroed(1, sizeof *exec);
+    if (!exec) return NULL;
+    exec->context = context;
+    exec->origin = graph->serial;
+    exec->shape = make_shape(graph);
+    exec->works = mu_alloc_zeroed(graph->count, sizeof *exec->works);
+    exec->disabled = mu_alloc_zeroed(graph->count, sizeof *exec->disabled);
+    if (!exec->shape || !exec->works || !exec->disabled) goto fail;
+    for (size_t i = 0; i < graph->count; i++) {
+        exec->works[i] = graph->nodes[i]->work;
+        sim_work_retain(exec->works[i]);
+    }
+    if (!sim_handle_add(context->driver, &exec->object, SIM_TAG_EXEC, context)) goto fail;
+    return exec;
+fail:
+    free_parts(exec);
+    return NULL;
+}
+
+/* Waits for the device, and holds up launches of the context meanwhile. */
+CUresult sim_do_graph_instantiate(sim_driver *driver, CUgraphExec *handle, CUgraph graph_handle,
+                                  unsigned long long flags) {
+    sim_context *context;
+    CUresult code = sim_current(driver, &context);
+    if (code != CUDA_SUCCESS) return code;
+    sim_graph *graph = sim_find(driver, SIM_TAG_GRAPH, graph_handle);
+    const unsigned long long known =
+        CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    if (!handle || !graph || flags & ~known) return CUDA_ERROR_INVALID_VALUE;
+    bool mixed;
+    sim_context *kernels = graph_context(graph, &mixed);
+    if (mixed) return CUDA_ERROR_NOT_SUPPORTED; /* one executable graph, one context */
+    sim_lock(driver);
+    code = sim_device_drain(kernels ? kernels : context);
+    sim_unlock(driver);
+    if (code != CUDA_SUCCESS) return code;
+    sim_exec *exec = make_exec(kernels ? kernels : context, graph);
+    if (!exec) return CUDA_ERROR_OUT_OF_MEMORY;
+    *handle = SIM_HANDLE(CUgraphExec, exec);
+    return CUDA_SUCCESS;
+}
+
+static CUresult find_exec(sim_driver *driver, CUgraphExec handle, sim_exec **exec) {
+    *exec = sim_find(driver, SIM_TAG_EXEC, handle);
+    return *exec ? sim_context_error((*exec)->context) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_do_graph_exec_destroy(sim_driver *driver, CUgraphExec handle) {
+    sim_exec *exec;
+    CUresult code = find_exec(driver, handle, &exec);
+    if (exec) sim_exec_free(exec);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ updating -- */
+
+static CUresult find_node(sim_driver *driver, const sim_exec *exec, CUgraphNode handle, uint32_t *index) {
+    sim_node *node = sim_find(driver, SIM_TAG_NODE, handle);
+    if (!node || node->graph->serial != exec->origin || node->index >= exec->shape->count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *index = node->index;
+    return exec->works[*index] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_do_graph_exec_kernel_node_set_params(sim_driver *driver, CUgraphExec handle, CUgraphNode node,
+                                                  const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    sim_exec *exec;
+    CUresult code = find_exec(driver, handle, &exec);
+    if (code != CUDA_SUCCESS) return code;
+    uint32_t index;
+    code = find_node(driver, exec, node, &index);
+    if (code != CUDA_SUCCESS) return code;
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    sim_kernel *kernel = sim_find(driver, SIM_TAG_KERNEL, parameters->func);
+    if (kernel && kernel->image->context != exec->context) return CUDA_ERROR_INVALID_VALUE;
+    return sim_node_work(driver, parameters, &exec->works[index]);
+}
+
+CUresult sim_do_graph_node_set_enabled(sim_driver *driver, CUgraphExec handle, CUgraphNode node, unsigned int enabled) {
+    sim_exec *exec;
+    CUresult code = find_exec(driver, handle, &exec);
+    if (code != CUDA_SUCCESS) return code;
+    uint32_t index;
+    code = find_node(driver, exec, node, &index);
+    if (code == CUDA_SUCCESS) exec->disabled[index] = !enabled;
+    return code;
+}
+
+/* Whether node i of the graph may replace node i of the executable one. */
+static CUgraphExecUpdateResult compare_node(const sim_exec *exec, const sim_node *node) {
+    const shape *own = exec->shape;
+    uint32_t i = node->index, count = own->first[i + 1] - own->first[i];
+    if (!exec->works[i] != !node->work) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+    if (count != node->dependency_count ||
+        memcmp(own->dependencies + own->first[i], node->dependencies, count * sizeof(uint32_t)) != 0)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (node->work && node->work->kernel->image->context != exec->context)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+CUresult sim_do_graph_exec_update(sim_driver *driver, CUgraphExec handle, CUgraph graph_handle,
+                                  CUgraphExecUpdateResultInfo *result) {
+    sim_exec *exec;
+    CUresult code = find_exec(driver, handle, &exec);
+    if (code != CUDA_SUCCESS) return code;
+    sim_graph *graph = sim_find(driver, SIM_TAG_GRAPH, graph_handle);
+    if (!graph || !result) return CUDA_ERROR_INVALID_VALUE;
+    *result = (CUgraphExecUpdateResultInfo){CU_GRAPH_EXEC_UPDATE_SUCCESS, NULL, NULL};
+    if (graph->count != exec->shape->count) {
+        result->result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    }
+    for (size_t i = 0; i < graph->count; i++) {
+        result->result = compare_node(exec, graph->nodes[i]);
+        if (result->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) continue;
+        result->errorNode = SIM_HANDLE(CUgraphNode, graph->nodes[i]);
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    }
+    for (size_t i = 0; i < graph->count; i++) {
+        sim_work_retain(graph->nodes[i]->work);
+        sim_work_drop(exec->works[i]);
+        exec->works[i] = graph->nodes[i]->work;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- launching -- */
+
+typedef struct graph_op {
+    sim_op op;
+    shape *shape;
+    sim_work *works[]; /* NULL: empty or disabled */
+} graph_op;
+
+/* What running a graph with branches needs; one allocation. */
+typedef struct branch_run {
+    uint64_t *end_ns;  /* of each node, virtual */
+    uint32_t *waiting; /* dependencies that have not run */
+    uint32_t *ready;   /* a set of node indices */
+    uint32_t *lane;    /* which fiber: 0 is the stream's own */
+    bool *continued;   /* a later node has taken over the node's lane */
+    char *order;       /* ThreadSanitizer: released by each node */
+    char start;
+} branch_run;
+
+static branch_run *make_run(uint32_t count) {
+    size_t each = sizeof(uint64_t) + 3 * sizeof(uint32_t) + sizeof(bool) + 1;
+    branch_run *run = mu_alloc_zeroed(1, sizeof *run + count * each);
+    if (!run) return NULL;
+    run->end_ns = (uint64_t *)(run + 1);
+    run->waiting = (uint32_t *)(run->end_ns + count);
+    run->ready = run->waiting + count;
+    run->lane = run->ready + count;
+    run->continued = (bool *)(run->lane + count);
+    run->order = (char *)(run->continued + count);
+    return run;
+}
+
+/* A node's launch costs a sixth of a launch of its own. */
+static CUresult run_work(sim_stream *stream, const sim_work *work, uint64_t *cost_ns) {
+    uint64_t launch_ns = stream->context->device->config->launch_ns;
+    if (!work) return CUDA_SUCCESS;
+    uint64_t own_ns = 0;
+    CUresult code = sim_work_run(work, &own_ns);
+    *cost_ns += own_ns - (own_ns < launch_ns ? own_ns : launch_ns) + launch_ns / 6;
+    return code;
+}
+
+static CUresult run_chain(graph_op *graph) {
+    CUresult code = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < graph->shape->count && code == CUDA_SUCCESS; i++)
+        code = run_work(graph->op.stream, graph->works[i], &graph->op.cost_ns);
+    return code;
+}
+
+/* Branches are histories of their own to ThreadSanitizer: a node goes on in the lane of one it depends on, when nobody
+ * else has taken that, and otherwise gets a fresh one. */
+static void choose_lane(const shape *own, branch_run *run, uint32_t node, uint32_t *lanes) {
+    for (uint32_t d = own->first[node]; d < own->first[node + 1]; d++) {
+        uint32_t before = own->dependencies[d];
+        if (run->continued[before]) continue;
+        run->continued[before] = true;
+        run->lane[node] = run->lane[before];
+        return;
+    }
+    run->lane[node] = (*lanes)++;
+}
+
+static void *lane_fiber(sim_stream *stream, uint32_t lane) {
+    if (lane == 0 || !stream->fiber) return stream->fiber;
+    if (!mu_grow(&stream->lanes, &stream->lane_capacity, lane, sizeof *stream->lanes)) return stream->fiber;
+    while (stream->lane_count < lane) stream->lanes[stream->lane_count++] = sim_fiber_create();
+    return stream->lanes[lane - 1];
+}
+
+#if MU_TSAN
+__attribute__((no_sanitize("thread"), noinline))
+#endif
+static CUresult
+run_node(graph_op *graph, branch_run *run, uint32_t node) {
+    sim_stream *stream = graph->op.stream;
+    const shape *own = graph->shape;
+    void *fiber = lane_fiber(stream, run->lane[node]);
+    if (fiber != stream->fiber) sim_fiber_switch(fiber);
+    if (fiber != stream->fiber) MU_TSAN_ACQUIRE(&run->start); /* pairs with the release in run_branches */
+    uint64_t end_ns = graph->op.begin_ns;
+    for (uint32_t d = own->first[node]; d < own->first[node + 1]; d++) {
+        MU_TSAN_ACQUIRE(&run->order[own->dependencies[d]]); /* pairs with the release below */
+        if (run->end_ns[own->dependencies[d]] > end_ns) end_ns = run->end_ns[own->dependencies[d]];
+    }
+    CUresult code = run_work(stream, graph->works[node], &end_ns);
+    run->end_ns[node] = end_ns;
+    MU_TSAN_RELEASE(&run->order[node]);
+    if (fiber != stream->fiber) sim_fiber_switch(stream->fiber);
+    return code;
+}
+
+/* Nodes that are ready run in an order drawn from the seed. */
+static CUresult run_branches(graph_op *graph, branch_run *run) {
+    const shape *own = graph->shape;
+    uint32_t ready = 0, lanes = 0;
+    uint64_t latest_ns = graph->op.begin_ns;
+    for (uint32_t i = 0; i < own->count; i++) {
+        run->waiting[i] = own->first[i + 1] - own->first[i];
+        if (!run->waiting[i]) run->ready[ready++] = i;
+    }
+    MU_TSAN_RELEASE(&run->start);
+    CUresult code = CUDA_SUCCESS;
+    while (ready && code == CUDA_SUCCESS) {
+        uint32_t at = (uint32_t)(sim_random(&graph->op.stream->branch_random) % ready);
+        uint32_t node = run->ready[at];
+        run->ready[at] = run->ready[--ready];
+        choose_lane(own, run, node, &lanes);
+        code = run_node(graph, run, node);
+        if (run->end_ns[node] > latest_ns) latest_ns = run->end_ns[node];
+        for (uint32_t i = node + 1; i < own->count; i++) /* who depends comes later */
+            for (uint32_t d = own->first[i]; d < own->first[i + 1]; d++)
+                if (own->dependencies[d] == node && --run->waiting[i] == 0) run->ready[ready++] = i;
+    }
+    for (uint32_t i = 0; i < own->count; i++) MU_TSAN_ACQUIRE(&run->order[i]);
+    graph->op.cost_ns = latest_ns - graph->op.begin_ns;
+    return code;
+}
+
+static CUresult run_graph(sim_op *op) {
+    graph_op *graph = (graph_op *)op;
+    if (graph->shape->chain) return run_chain(graph);
+    branch_run *run = make_run(graph->shape->count);
+    if (!run) {
+        sim_fault_kernel(op->stream->context, CUDA_ERROR_OUT_OF_MEMORY, "no host memory to run a graph");
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult code = run_branches(graph, run);
+    mu_free(run);
+    return code;
+}
+
+static void release_graph(sim_op *op) {
+    graph_op *graph = (graph_op *)op;
+    for (uint32_t i = 0; i < graph->shape->count; i++) sim_work_drop(graph->works[i]);
+    drop_shape(graph->shape);
+    mu_free(graph);
+}
+
+CUresult sim_do_graph_launch(sim_driver *driver, CUgraphExec handle, CUstream stream_handle) {
+    sim_exec *exec;
+    CUresult code = find_exec(driver, handle, &exec);
+    if (code != CUDA_SUCCESS) return code;
+    sim_stream *stream;
+    code = sim_stream_find(driver, stream_handle, &stream);
+    if (code != CUDA_SUCCESS) return code;
+    if (stream->context != exec->context) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture) return sim_capture_refuse(stream);
+    if (driver->null_mode) return CUDA_SUCCESS;
+    shape *own = exec->shape;
+    graph_op *graph =
+        (graph_op *)sim_op_create(sizeof *graph + own->count * sizeof *graph->works, run_graph, release_graph);
+    if (!graph) return CUDA_ERROR_OUT_OF_MEMORY;
+    atomic_fetch_add_explicit(&own->references, 1, memory_order_relaxed);
+    graph->shape = own;
+    graph->op.counted = true; /* one call, whatever its size */
+    for (uint32_t i = 0; i < own->count; i++) {
+        if (exec->disabled[i]) continue;
+        graph->works[i] = exec->works[i];
+        sim_work_retain(graph->works[i]);
+    }
+    return sim_enqueue(stream, &graph->op, false);
+}
+
+CUresult sim_do_graph_upload(sim_driver *driver, CUgraphExec handle, CUstream stream_handle) {
+    sim_exec *exec;
+    CUresult code = find_exec(driver, handle, &exec);
+    if (code != CUDA_SUCCESS) return code;
+    sim_stream *stream;
+    code = sim_stream_find(driver, stream_handle, &stream);
+    if (code != CUDA_SUCCESS) return code;
+    return stream->capture ? sim_capture_refuse(stream) : CUDA_SUCCESS;
+}

@@ -1,0 +1,166 @@
+/* The executor thread of a device: takes operations off the heads of its streams, in an order drawn from the seed, and
+ * runs them one at a time. */
+#include "device/sim/sim_queue.h"
+
+/* ---------------------------------------------------------------------------------------------------------- fibers -- */
+
+#if MU_TSAN
+void *__tsan_get_current_fiber(void);
+void *__tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void *fiber);
+void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+
+void *sim_fiber_create(void) { return __tsan_create_fiber(0); }
+void sim_fiber_destroy(void *fiber) {
+    if (fiber) __tsan_destroy_fiber(fiber);
+}
+void *sim_fiber_current(void) { return __tsan_get_current_fiber(); }
+void sim_fiber_switch(void *fiber) { __tsan_switch_to_fiber(fiber, 1 /* no synchronisation */); }
+#else
+void *sim_fiber_create(void) { return NULL; }
+void sim_fiber_destroy(void *fiber) { (void)fiber; }
+void *sim_fiber_current(void) { return NULL; }
+void sim_fiber_switch(void *fiber) { (void)fiber; }
+#endif
+
+/* Uninstrumented, so that no function entry lands on one fiber's stack and its exit on another's. */
+#if MU_TSAN
+__attribute__((no_sanitize("thread"), noinline))
+#endif
+static void
+run_as_stream(sim_stream *stream, sim_op *op) {
+    void *here = sim_fiber_current();
+    if (stream->fiber) sim_fiber_switch(stream->fiber);
+    MU_TSAN_ACQUIRE(&op->order); /* pairs with the release in sim_enqueue: what the caller did happened before */
+    if (op->waits_for) MU_TSAN_ACQUIRE(&op->waits_for->order); /* pairs with the release below, on the other stream */
+    if (op->run) op->run(op);
+    if (op->records) MU_TSAN_RELEASE(&op->records->order);
+    MU_TSAN_RELEASE(&stream->order); /* pairs with the acquire of who synchronises with the stream */
+    if (stream->fiber) sim_fiber_switch(here);
+}
+
+/* ------------------------------------------------------------------------------------------------------- execution -- */
+
+/* Virtual time: an operation begins when its stream, what it waits for, its engine and its caller allow. */
+static void begin_virtual(sim_stream *stream, sim_op *op) {
+    uint64_t begin = stream->virtual_ns > op->issued_ns ? stream->virtual_ns : op->issued_ns;
+    if (op->waits_for && op->waits_for->virtual_ns > begin) begin = op->waits_for->virtual_ns;
+    if (op->engine_ns && *op->engine_ns > begin) begin = *op->engine_ns;
+    op->begin_ns = begin;
+    op->cost_ns = 0;
+}
+
+static void end_virtual(sim_stream *stream, sim_op *op) {
+    stream->virtual_ns = op->begin_ns + op->cost_ns;
+    if (op->engine_ns && *op->engine_ns < stream->virtual_ns) *op->engine_ns = stream->virtual_ns;
+    sim_driver *driver = stream->context->driver;
+    if (driver->finished_ns < stream->virtual_ns) driver->finished_ns = stream->virtual_ns;
+}
+
+static void finish_record(sim_stream *stream, sim_record *record) {
+    record->virtual_ns = stream->virtual_ns;
+    record->real_ns = mu_now_ns();
+    record->done = true;
+}
+
+/* Runs the head of a stream; locked, but not while it runs. */
+static void run_head(sim_driver *driver, sim_stream *stream) {
+    sim_op *op = stream->head;
+    stream->running = true;
+    begin_virtual(stream, op);
+    sim_unlock(driver);
+    if (!sim_fault_drops(stream->context)) {
+        op->ran = true;
+        run_as_stream(stream, op);
+    }
+    if (op->finish) op->finish(op);
+    sim_lock(driver);
+    end_virtual(stream, op);
+    if (op->records) finish_record(stream, op->records);
+    stream->head = op->next;
+    if (!stream->head) stream->tail = NULL;
+    stream->completed++;
+    if (op->counted) stream->outstanding--;
+    stream->running = false;
+    if (op->waits_for) sim_record_drop(op->waits_for);
+    if (op->records) sim_record_drop(op->records);
+    if (sim_stream_is_over(stream)) sim_stream_free(stream);
+    sim_wake(driver);
+    sim_unlock(driver);
+    op->release(op);
+    sim_lock(driver);
+}
+
+static bool ready(const sim_stream *stream) {
+    const sim_op *op = stream->head;
+    if (!op) return false;
+    return !op->waits_for || op->waits_for->done || sim_fault_drops(stream->context);
+}
+
+static sim_stream *choose(sim_device *device) {
+    uint32_t count = 0;
+    for (sim_stream *stream = device->streams; stream; stream = stream->next) count += ready(stream);
+    if (!count) return NULL;
+    uint32_t chosen = count > 1 ? (uint32_t)(sim_random(&device->random) % count) : 0;
+    sim_stream *stream = device->streams;
+    while (!ready(stream) || chosen-- > 0) stream = stream->next;
+    return stream;
+}
+
+static void *executor(void *argument) {
+    sim_device *device = argument;
+    sim_driver *driver = device->driver;
+    sim_lock(driver);
+    while (!device->stopping) {
+        sim_stream *stream = device->held ? NULL : choose(device);
+        if (stream) {
+            run_head(driver, stream);
+            continue;
+        }
+        device->idle = true;
+        pthread_cond_wait(&device->work, &driver->lock);
+        device->idle = false;
+    }
+    sim_unlock(driver);
+    return NULL;
+}
+
+bool sim_executor_start(sim_device *device) {
+    if (device->started) return true;
+    device->started = pthread_create(&device->executor, NULL, executor, device) == 0;
+    return device->started;
+}
+
+void sim_executor_stop(sim_driver *driver) {
+    sim_lock(driver);
+    for (uint32_t i = 0; i < driver->config.device_count; i++) {
+        driver->devices[i].stopping = true;
+        pthread_cond_signal(&driver->devices[i].work);
+    }
+    sim_unlock(driver);
+    for (uint32_t i = 0; i < driver->config.device_count; i++)
+        if (driver->devices[i].started) pthread_join(driver->devices[i].executor, NULL);
+}
+
+/* -------------------------------------------------------------------------------------------------------- null mode -- */
+
+CUresult sim_execute_inline(sim_stream *stream, sim_op *op) {
+    CUresult code = sim_context_error(stream->context);
+    if (code == CUDA_SUCCESS) {
+        op->stream = stream;
+        op->ran = true;
+        if (op->run) code = op->run(op);
+        if (op->finish) op->finish(op);
+        if (op->records) {
+            sim_lock(stream->context->driver);
+            finish_record(stream, op->records);
+            sim_unlock(stream->context->driver);
+        }
+    }
+    sim_lock(stream->context->driver);
+    if (op->waits_for) sim_record_drop(op->waits_for);
+    if (op->records) sim_record_drop(op->records);
+    sim_unlock(stream->context->driver);
+    op->release(op);
+    return code;
+}
