@@ -95,6 +95,11 @@ muster_status mu_scope_begin(mu_scope *scope, mu_device *device, muster_error *e
     return MUSTER_OK;
 }
 
+bool mu_scope_begin_release(mu_scope *scope, mu_device *device) {
+    mu_scope_begin(scope, device, NULL);
+    return !mu_device_is_lost(device);
+}
+
 /* Popped even after a loss: the caller's context must become current again. */
 void mu_scope_end(mu_scope *scope) {
     CUcontext popped;
@@ -238,13 +243,20 @@ free_device:
     return status;
 }
 
+/* What is still enqueued must end before its memory goes; the application's own streams are not waited for. A loss that
+ * is found here latches. */
+static void drain_lanes(mu_device *device) {
+    for (int i = 0; i < MU_LANE_COUNT && !mu_device_is_lost(device); i++) {
+        CUresult code = device->driver->stream_synchronize(device->lanes[i]);
+        if (code != CUDA_SUCCESS) mu_device_fail(device, code, NULL, "cuStreamSynchronize of lane %d", i);
+    }
+}
+
 void mu_device_close(mu_device *device) {
     if (!device) return;
     mu_scope scope;
-    if (mu_scope_begin(&scope, device, NULL) == MUSTER_OK) {
-        /* What is still enqueued must end before its memory goes. A loss found here latches. */
-        CUresult code = device->driver->ctx_synchronize();
-        if (code != CUDA_SUCCESS) mu_device_fail(device, code, NULL, "cuCtxSynchronize");
+    if (mu_scope_begin_release(&scope, device)) {
+        drain_lanes(device);
         mu_pool_destroy(device);
         destroy_lanes(device);
         mu_scope_end(&scope);

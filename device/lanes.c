@@ -32,7 +32,7 @@ muster_status mu_event_create_timed(mu_device *device, mu_event *event, muster_e
 
 void mu_event_destroy(mu_device *device, mu_event event) {
     mu_scope scope;
-    if (!event || mu_scope_begin(&scope, device, NULL)) return;
+    if (!event || !mu_scope_begin_release(&scope, device)) return;
     device->driver->event_destroy(mu_event_handle(event));
     mu_scope_end(&scope);
 }

@@ -172,8 +172,10 @@ end_scope:
 muster_status mu_device_free(mu_device *device, mu_lane lane, mu_address address, uint64_t bytes, muster_error *error) {
     if (!address) return MUSTER_OK;
     mu_scope scope;
-    muster_status status = mu_scope_begin(&scope, device, error);
-    if (!status) {
+    muster_status status = MUSTER_OK;
+    if (!mu_scope_begin_release(&scope, device)) {
+        status = mu_device_alive(device, error);
+    } else {
         CUresult code = device->driver->mem_free_async((CUdeviceptr)address, device->lanes[lane]);
         if (code != CUDA_SUCCESS) status = mu_device_fail(device, code, error, "cuMemFreeAsync");
         mu_scope_end(&scope);
@@ -202,7 +204,7 @@ muster_status mu_pinned_alloc(mu_device *device, uint64_t bytes, void **pointer,
 
 void mu_pinned_free(mu_device *device, void *pointer) {
     mu_scope scope;
-    if (!pointer || mu_scope_begin(&scope, device, NULL)) return;
+    if (!pointer || !mu_scope_begin_release(&scope, device)) return;
     device->driver->mem_free_host(pointer);
     mu_count(&device->counters, &device->counters.device_stalls, 1);
     mu_scope_end(&scope);
@@ -226,7 +228,7 @@ muster_status mu_host_register(mu_device *device, void *pointer, uint64_t bytes,
 
 void mu_host_unregister(mu_device *device, void *pointer) {
     mu_scope scope;
-    if (!pointer || mu_scope_begin(&scope, device, NULL)) return;
+    if (!pointer || !mu_scope_begin_release(&scope, device)) return;
     device->driver->mem_host_unregister(pointer);
     mu_count(&device->counters, &device->counters.device_stalls, 1);
     mu_scope_end(&scope);

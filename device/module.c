@@ -208,7 +208,7 @@ free_all:
 void mu_module_unload(mu_device *device, mu_module module) {
     if (!module) return;
     mu_scope scope;
-    if (mu_scope_begin(&scope, device, NULL) == MUSTER_OK) {
+    if (mu_scope_begin_release(&scope, device)) {
         CUresult code = device->driver->module_unload(module->handle);
         if (code != CUDA_SUCCESS) mu_device_fail(device, code, NULL, "cuModuleUnload");
         mu_count(&device->counters, &device->counters.module_unloads, 1);

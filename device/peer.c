@@ -41,7 +41,7 @@ static muster_status fill_peer(mu_device *peer, const uint32_t *pattern, CUdevic
 
 static void drain_peer(mu_device *peer, CUdeviceptr pointer) {
     mu_scope scope;
-    if (!pointer || mu_scope_begin(&scope, peer, NULL)) return;
+    if (!pointer || !mu_scope_begin_release(&scope, peer)) return;
     probe_free(peer, pointer);
     mu_scope_end(&scope);
 }

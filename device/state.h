@@ -51,6 +51,9 @@ typedef struct mu_scope {
 } mu_scope;
 
 muster_status mu_scope_begin(mu_scope *scope, mu_device *device, muster_error *error);
+/* The same for giving something back, which is done even when the context cannot be made current: the driver finds an
+ * object by its handle. False only when the device is lost; then there is no scope to end. */
+bool mu_scope_begin_release(mu_scope *scope, mu_device *device);
 void mu_scope_end(mu_scope *scope);
 
 /* MUSTER_OK while the device lives; afterwards its loss, reported without a driver call. */

@@ -52,7 +52,8 @@ muster_status mu_target_probe(mu_device *device, muster_error *error) {
             device->capability.ptx_target_sm = targets[i];
             return MUSTER_OK;
         }
-        if (muster_status_recovery(status) == MUSTER_RECOVERY_DEVICE_LOST) return mu_error_copy(error, &failure);
+        bool lost = muster_status_recovery(status) == MUSTER_RECOVERY_DEVICE_LOST;
+        if (lost || status == MUSTER_OUT_OF_HOST_MEMORY) return mu_error_copy(error, &failure);
         int written = snprintf(reasons + used, sizeof reasons - used, "%ssm_%d: %.44s", i ? "; " : "", targets[i],
                                muster_status_text(status));
         if (failure.driver_code && written > 0 && (size_t)written < sizeof reasons - used) {

@@ -15,7 +15,7 @@ void mu_target_probe_ptx(int sm, char ptx[MU_PROBE_PTX_BYTES]);
 
 /* Compiles the probe for each candidate until one succeeds, and sets the capability's ptx_target_sm; 0 with the reasons
  * kept when none does, which is no failure here: cubins need no target. With the device's context current; at open.
- * Errors: a fault or loss only. */
+ * Errors: OUT_OF_HOST_MEMORY, a fault or a loss. */
 muster_status mu_target_probe(mu_device *device, muster_error *error);
 
 #endif

@@ -398,8 +398,9 @@ static int teardown_of_lost(void **state) {
 static void test_loss_at_close_is_noticed(void **state) {
     (void)state;
     mu_device *device = open_device(0);
-    fake->fail_entry_code[FAKE_ctx_synchronize] = CUDA_ERROR_ECC_UNCORRECTABLE;
+    fake->fail_entry_code[FAKE_stream_synchronize] = CUDA_ERROR_ECC_UNCORRECTABLE;
     mu_device_close(device);
+    assert_int_equal(fake->calls[FAKE_stream_synchronize], 1);
     assert_int_equal(fake->calls[FAKE_stream_destroy], 0);
     assert_int_equal(fake->calls[FAKE_primary_ctx_release], 0);
     assert_int_equal(fake_current_depth(), 0);

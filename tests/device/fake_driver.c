@@ -21,7 +21,7 @@ typedef struct object {
     struct object *next; /* of all that were made */
     bool gone;
     int device;
-    char text[1024];
+    char text[4096];
     size_t bytes;
 } object;
 

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "device/launch.h"
+#include "device/state.h"
 #include "tests/device/fake_driver.h"
 
 static mu_device *device;
@@ -84,6 +85,10 @@ static void test_guards_come_in_order_before_any_driver_call(void **state) {
     launch.function = NULL;
     refused(&launch, MUSTER_INVALID_ARGUMENT, "the function is NULL");
     launch.function = add;
+    CUstream stream = device->lanes[MU_LANE_DISPATCH];
+    device->lanes[MU_LANE_DISPATCH] = NULL;
+    refused(&launch, MUSTER_INVALID_ARGUMENT, "the stream is NULL");
+    device->lanes[MU_LANE_DISPATCH] = stream;
     refused(&launch, MUSTER_INVALID_ARGUMENT, "2 slots for 3 parameters");
     launch.slot_count = 3;
     refused(&launch, MUSTER_INVALID_ARGUMENT, "slot 1 of the argument table is NULL");
