@@ -1,9 +1,52 @@
 #include "cache/compile.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/error.h"
 
 static void count(atomic_uint_fast64_t *counter) { atomic_fetch_add_explicit(counter, 1, memory_order_relaxed); }
+
+static muster_status open_dump(const mu_compile_options *options, mu_dump **dump, muster_error *error) {
+    mu_dump_mode mode = options->dump;
+    const char *directory = options->dump_directory;
+    if (mode == MU_DUMP_NONE) {
+        muster_status status = mu_dump_mode_parse(secure_getenv("MUSTER_DUMP_PTX"), &mode, error);
+        if (status) return status;
+    }
+    if (!directory) directory = secure_getenv("MUSTER_DUMP_DIR");
+    return mu_dump_open(mode, directory && *directory ? directory : "muster-ptx", options->log, dump, error);
+}
+
+muster_status mu_compile_caches_open(const mu_compile_options *options, mu_compile_caches *out, muster_error *error) {
+    mu_compile_options chosen = {0};
+    mu_compile_caches caches = {0};
+    if (options) chosen = *options;
+    chosen.disk.log = chosen.log;
+    muster_status status = mu_ptx_cache_create(&chosen.memory, &caches.ptx, error);
+    if (!status) status = mu_ptx_cache_create(&chosen.memory, &caches.cubins, error);
+    if (!status) status = open_dump(&chosen, &caches.dump, error);
+    if (!status) status = mu_disk_cache_open(&chosen.disk, &caches.disk, error);
+    if (status) {
+        mu_compile_caches_close(&caches);
+        return status;
+    }
+    memset(out, 0, sizeof *out);
+    out->ptx = caches.ptx;
+    out->cubins = caches.cubins;
+    out->disk = caches.disk;
+    out->dump = caches.dump;
+    return MUSTER_OK;
+}
+
+void mu_compile_caches_close(mu_compile_caches *caches) {
+    mu_disk_cache_close(caches->disk);
+    mu_dump_close(caches->dump);
+    mu_ptx_cache_destroy(caches->cubins);
+    mu_ptx_cache_destroy(caches->ptx);
+    memset(caches, 0, sizeof *caches);
+}
 
 typedef struct ptx_request {
     mu_compile_caches *caches;

@@ -16,7 +16,7 @@
 #include "device/device.h"
 #include "muster.h"
 
-/* The caches of a runtime, all borrowed. */
+/* The caches of a runtime. */
 typedef struct mu_compile_caches {
     mu_ptx_cache *ptx;
     mu_ptx_cache *cubins; /* of the same kind: texts and images are both bytes by key */
@@ -25,6 +25,20 @@ typedef struct mu_compile_caches {
     /* What was made, not found. Relaxed: they only count. */
     atomic_uint_fast64_t lowerings, compiles;
 } mu_compile_caches;
+
+typedef struct mu_compile_options {
+    mu_ptx_cache_options memory; /* of each of the two */
+    mu_disk_cache_options disk;  /* its log is replaced by the one below */
+    mu_dump_mode dump;           /* MU_DUMP_NONE: as MUSTER_DUMP_PTX says ("failing" or "all") */
+    const char *dump_directory;  /* NULL: MUSTER_DUMP_DIR, else "muster-ptx" in the working directory */
+    const mu_log *log;           /* may be NULL; outlives the caches */
+} mu_compile_options;
+
+/* Opens all of them; NULL is all defaults. A directory that cannot be used is a warning in the log, no failure.
+ * Errors: OUT_OF_HOST_MEMORY; INVALID_CONFIG when MUSTER_DUMP_PTX is neither. */
+muster_status mu_compile_caches_open(const mu_compile_options *options, mu_compile_caches *caches, muster_error *error);
+/* Nobody uses them any more. Zeroed caches are ignored. */
+void mu_compile_caches_close(mu_compile_caches *caches);
 
 /* The PTX of `key`; `lower` as in mu_ptx_cache_get, and so are `reader`, the loan, the waiting and the errors. A text is
  * kept on disk only when `persistent`: a lowering whose output depends on more than its key says must not be.

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -26,18 +27,11 @@ typedef struct fixture {
 
 /* A process of its own: caches in memory empty, the disk as the last one left it. */
 static void open_process(fixture *f) {
-    mu_disk_cache_options options = {.directory = f->path};
-    memset(&f->caches, 0, sizeof f->caches);
-    assert_int_equal(mu_ptx_cache_create(NULL, &f->caches.ptx, NULL), MUSTER_OK);
-    assert_int_equal(mu_ptx_cache_create(NULL, &f->caches.cubins, NULL), MUSTER_OK);
-    if (f->path) assert_int_equal(mu_disk_cache_open(&options, &f->caches.disk, NULL), MUSTER_OK);
+    mu_compile_options options = {.disk.directory = f->path ? f->path : ""};
+    assert_int_equal(mu_compile_caches_open(&options, &f->caches, NULL), MUSTER_OK);
 }
 
-static void close_process(fixture *f) {
-    mu_ptx_cache_destroy(f->caches.ptx);
-    mu_ptx_cache_destroy(f->caches.cubins);
-    mu_disk_cache_close(f->caches.disk);
-}
+static void close_process(fixture *f) { mu_compile_caches_close(&f->caches); }
 
 static void compile(fixture *f, mu_device *device, const char *text) {
     mu_key raw = mu_raw_ptx_key(text, strlen(text));
@@ -220,20 +214,19 @@ static void sixteen_threads_by_four_devices_compile_once(void **state) {
 /* ------------------------------------------------------------------------------------------------------------ dumps -- */
 
 static int count_dumped(mu_dump_mode mode, bool failing) {
-    fixture f = {0};
-    open_process(&f);
+    mu_compile_caches caches;
     const char *path = scratch_make();
-    assert_int_equal(mu_dump_open(mode, path, NULL, &f.caches.dump, NULL), MUSTER_OK);
+    mu_compile_options options = {.disk.directory = "", .dump = mode, .dump_directory = path};
+    assert_int_equal(mu_compile_caches_open(&options, &caches, NULL), MUSTER_OK);
     mu_device device = fake_device(90);
     mu_key raw = mu_raw_ptx_key(ptx, sizeof ptx - 1);
     mu_ptx_text cubin;
     if (failing) device.fail = MUSTER_PROGRAM_INVALID;
     for (int i = 0; i < 2; i++)
-        if (mu_compile_cubin(&f.caches, NULL, &device, &raw, ptx, sizeof ptx - 1, "p", &cubin, NULL) == MUSTER_OK)
+        if (mu_compile_cubin(&caches, NULL, &device, &raw, ptx, sizeof ptx - 1, "p", &cubin, NULL) == MUSTER_OK)
             mu_ptx_text_release(&cubin);
     int files = scratch_count_files(path);
-    mu_dump_close(f.caches.dump);
-    close_process(&f);
+    mu_compile_caches_close(&caches);
     scratch_remove(path);
     return files;
 }
@@ -249,23 +242,42 @@ static void dumps_are_made_as_asked(void **state) {
     assert_int_equal(count_dumped(MU_DUMP_ALL, false), 1);
 }
 
+static void the_environment_asks_for_dumps(void **state) {
+    (void)state;
+    const char *path = scratch_make();
+    mu_compile_options options = {.disk.directory = ""};
+    fixture f;
+    int calls = 0;
+    muster_error error = {0};
+    setenv("MUSTER_DUMP_DIR", path, 1);
+    setenv("MUSTER_DUMP_PTX", "all", 1);
+    assert_int_equal(mu_compile_caches_open(&options, &f.caches, NULL), MUSTER_OK);
+    get(&f, 1, false, &calls);
+    close_process(&f);
+    close_process(&f); /* zeroed */
+    assert_int_equal(scratch_count_files(path), 1);
+    setenv("MUSTER_DUMP_PTX", "yes", 1);
+    assert_int_equal(mu_compile_caches_open(&options, &f.caches, &error), MUSTER_INVALID_CONFIG);
+    assert_null(f.caches.ptx);
+    unsetenv("MUSTER_DUMP_PTX");
+    unsetenv("MUSTER_DUMP_DIR");
+    scratch_remove(path);
+}
+
 static muster_status everything_once(const char *path) {
     mu_compile_caches caches = {0};
     mu_device device = fake_device(90);
-    mu_disk_cache_options options = {.directory = path};
+    mu_compile_options options = {
+        .disk.directory = path, .dump = MU_DUMP_ALL, .dump_directory = scratch_join(path, "dump")};
     int calls = 0;
-    muster_status status = mu_ptx_cache_create(NULL, &caches.ptx, NULL);
-    if (!status) status = mu_ptx_cache_create(NULL, &caches.cubins, NULL);
-    if (!status) status = mu_disk_cache_open(&options, &caches.disk, NULL);
+    muster_status status = mu_compile_caches_open(&options, &caches, NULL);
     mu_key raw = mu_raw_ptx_key(ptx, sizeof ptx - 1);
     mu_ptx_text text;
     if (!status) status = mu_compile_ptx(&caches, NULL, &raw, true, lower, &calls, &text, NULL);
     if (!status) mu_ptx_text_release(&text);
     if (!status) status = mu_compile_cubin(&caches, NULL, &device, &raw, ptx, sizeof ptx - 1, "p", &text, NULL);
     if (!status) mu_ptx_text_release(&text);
-    mu_ptx_cache_destroy(caches.ptx);
-    mu_ptx_cache_destroy(caches.cubins);
-    mu_disk_cache_close(caches.disk);
+    mu_compile_caches_close(&caches);
     return status;
 }
 
@@ -293,6 +305,7 @@ int main(void) {
         cmocka_unit_test(a_persistent_lowering_runs_once_for_all_processes),
         cmocka_unit_test(sixteen_threads_by_four_devices_compile_once),
         cmocka_unit_test(dumps_are_made_as_asked),
+        cmocka_unit_test(the_environment_asks_for_dumps),
         cmocka_unit_test(every_allocation_failed_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
