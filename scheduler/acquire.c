@@ -1,6 +1,6 @@
-/* Host access to a buffer is an entry in the order of runs like a run: it is ready when all it follows is enqueued; it then
- * copies what only devices hold to the host, and is granted when those copies and everything it follows are complete. It
- * passes and leaves at the release. A caller whose time runs out leaves it to end by itself. */
+/* Host access to a buffer is an entry in the order of runs like a run. It is ready when all it follows is enqueued; its caller
+ * then plans which ranges each device copies to the host; it is granted when those copies, and everything it follows, are
+ * complete. It passes and leaves at the release. A caller whose time runs out leaves it to end by itself. */
 #include "scheduler/acquire.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct fetch_call {
     bool copied;
 } fetch_call;
 
-typedef enum acquisition_state { WAITING, GRANTED, FAILED, ABANDONED } acquisition_state;
+typedef enum acquisition_state { QUEUED, READY, FETCHING, GRANTED, FAILED, ABANDONED } acquisition_state;
 
 struct mu_acquisition {
     mu_order_entry order;
@@ -144,71 +144,75 @@ static void fetch(mu_actor *actor, mu_call *call) {
     device_finished(a);
 }
 
-/* Plans where each piece comes from that the host lacks, and pins it there. */
-static void plan_fetches(mu_acquisition *a) {
-    mu_coherence *table = &a->buffer->coherence;
-    muster_error error = {.status = MUSTER_OK};
-    mu_coherence_lock(table);
-    for (uint32_t i = mu_coherence_find(table, a->low);
-         i < table->count && table->segments[i].low < a->high && !error.status; i++) {
-        const mu_segment *segment = &table->segments[i];
-        if (segment->undefined)
-            mu_fail(&error, MUSTER_DATA_UNDEFINED,
-                    "bytes %llu to %llu of the buffer are undefined: the job that last wrote them failed; see its run",
-                    (unsigned long long)segment->low, (unsigned long long)segment->high);
-        uint64_t at = segment->low > a->low ? segment->low : a->low;
-        uint64_t end_at = segment->high < a->high ? segment->high : a->high;
-        if (error.status || segment->zero || (segment->valid & MU_LOCATION_HOST)) continue;
-        int source = __builtin_ctzll(segment->valid);
-        while (at < end_at && !error.status) {
-            mu_instance *held = table->instances[source];
-            while (held && !(held->low <= at && at < held->high)) held = held->next;
-            fetch_piece *piece = held ? mu_alloc(sizeof *piece) : NULL;
-            if (!piece) {
-                if (held)
-                    mu_fail_host_memory(&error, "a read-back", sizeof *piece);
-                else
-                    mu_fail(&error, MUSTER_INTERNAL, "device %d holds no memory for byte %llu", source,
-                            (unsigned long long)at);
-                break;
-            }
-            uint64_t high = held->high < end_at ? held->high : end_at;
-            *piece = (fetch_piece){a->calls[source].pieces, at, high, mu_coherence_stamp(table, i, source), held};
-            atomic_fetch_add_explicit(&held->pins, 1, memory_order_relaxed);
-            a->calls[source].pieces = piece;
-            at = high;
-        }
-    }
-    mu_coherence_unlock(table);
-    if (error.status) fail(a, &error);
+static void post_calls(mu_acquisition *a) {
+    muster_runtime *runtime = a->buffer->handle.runtime;
+    uint32_t devices = runtime->device_count; /* read first: the last call may end the acquisition */
+    for (uint32_t d = 0; d < devices; d++) mu_actor_post_call(&runtime->actors[d], &a->calls[d].call);
 }
 
 static void acquisition_ready(mu_order_entry *entry) {
     mu_acquisition *a = (mu_acquisition *)((char *)entry - offsetof(mu_acquisition, order));
-    muster_runtime *runtime = a->buffer->handle.runtime;
-    if (a->access & MUSTER_READ) plan_fetches(a);
-    uint32_t devices = runtime->device_count;
-    for (uint32_t d = 0; d < devices; d++) mu_actor_post_call(&runtime->actors[d], &a->calls[d].call);
+    pthread_mutex_lock(&a->lock);
+    bool abandoned = a->state == ABANDONED;
+    if (!abandoned) a->state = READY;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+    /* Nobody plans any more; it still ends only after what it follows is complete. */
+    if (abandoned) post_calls(a);
 }
 
 /* ------------------------------------------------------------------------------------------------------ the caller -- */
 
-/* The grant's effect on the table: what was fetched or never written is valid on the host now; what will be written is valid
- * nowhere else. */
+/* Adds the pieces of segment `index` that have to come from a device, pinned there. */
+static muster_status plan_segment(mu_acquisition *a, const mu_coherence *table, uint32_t index, uint64_t low,
+                                  uint64_t high, muster_error *error) {
+    int source = __builtin_ctzll(table->segments[index].valid);
+    while (low < high) {
+        mu_instance *held = table->instances[source];
+        while (held && !(held->low <= low && low < held->high)) held = held->next;
+        if (!held)
+            return mu_fail(error, MUSTER_INTERNAL, "device %d holds no memory for byte %llu", source,
+                           (unsigned long long)low);
+        fetch_piece *piece = mu_alloc(sizeof *piece);
+        if (!piece) return mu_fail_host_memory(error, "a read-back", sizeof *piece);
+        uint64_t end_at = held->high < high ? held->high : high;
+        *piece = (fetch_piece){a->calls[source].pieces, low, end_at, mu_coherence_stamp(table, index, source), held};
+        atomic_fetch_add_explicit(&held->pins, 1, memory_order_relaxed);
+        a->calls[source].pieces = piece;
+        low = end_at;
+    }
+    return MUSTER_OK;
+}
+
+/* Decides for every byte, once, where it comes from. Nothing writes the range meanwhile, but other readers may add copies:
+ * what is zero here stays zero and is written here, whatever they make of it. */
+static muster_status plan(mu_acquisition *a, muster_error *error) {
+    mu_coherence *table = &a->buffer->coherence;
+    muster_status status = MUSTER_OK;
+    for (uint64_t at = a->low; at < a->high && !status;) {
+        mu_coherence_lock(table);
+        uint32_t index = mu_coherence_find(table, at);
+        const mu_segment segment = table->segments[index];
+        uint64_t high = segment.high < a->high ? segment.high : a->high;
+        if (segment.undefined)
+            status = mu_fail(error, MUSTER_DATA_UNDEFINED,
+                             "bytes %llu to %llu of the buffer are undefined: the job that last wrote them failed; see its "
+                             "run",
+                             (unsigned long long)segment.low, (unsigned long long)segment.high);
+        else if (!segment.zero && !(segment.valid & MU_LOCATION_HOST))
+            status = plan_segment(a, table, index, at, high, error);
+        mu_coherence_unlock(table);
+        if (segment.zero) memset((char *)a->buffer->host + at, 0, high - at);
+        at = high;
+    }
+    return status;
+}
+
+/* The grant's effect on the table: all of the range is valid on the host now; what will be written, nowhere else. */
 static muster_status settle(mu_acquisition *a, muster_error *error) {
     mu_coherence *table = &a->buffer->coherence;
-    bool noted = true;
     mu_coherence_lock(table);
-    if (a->access & MUSTER_READ) {
-        for (uint32_t i = mu_coherence_find(table, a->low); i < table->count && table->segments[i].low < a->high; i++) {
-            const mu_segment *segment = &table->segments[i];
-            if (!segment->zero) continue;
-            uint64_t low = segment->low > a->low ? segment->low : a->low;
-            uint64_t high = segment->high < a->high ? segment->high : a->high;
-            memset((char *)a->buffer->host + low, 0, high - low);
-        }
-        noted = mu_coherence_copied(table, a->low, a->high, MUSTER_ANY_DEVICE, 0);
-    }
+    bool noted = !(a->access & MUSTER_READ) || mu_coherence_copied(table, a->low, a->high, MUSTER_ANY_DEVICE, 0);
     if (noted && (a->access & MUSTER_WRITE))
         noted = mu_coherence_written(table, a->low, a->high, MUSTER_ANY_DEVICE, 0);
     mu_coherence_unlock(table);
@@ -256,22 +260,36 @@ static muster_status make_acquisition(muster_buffer *buffer, uint64_t low, uint6
     return MUSTER_OK;
 }
 
-static muster_status wait_for_grant(mu_acquisition *a, uint64_t timeout_ns, muster_error *error) {
-    uint64_t deadline = mu_deadline_ns(timeout_ns);
+/* Waits while the state is `state`; TIMEOUT abandons the acquisition. */
+static muster_status wait_while(mu_acquisition *a, acquisition_state state, uint64_t deadline, uint64_t timeout_ns,
+                                muster_error *error) {
     muster_status status = MUSTER_OK;
     pthread_mutex_lock(&a->lock);
-    while (a->state == WAITING && mu_cond_wait_until(&a->changed, &a->lock, deadline)) {
+    while (a->state == state && mu_cond_wait_until(&a->changed, &a->lock, deadline)) {
     }
-    if (a->state == WAITING) {
+    if (a->state == state) {
         a->state = ABANDONED;
         status = mu_fail(error, MUSTER_TIMEOUT,
                          "the buffer was not free within %.3f s: runs or acquisitions before this one still use it; "
                          "wait for them or give it more time",
                          (double)timeout_ns * 1e-9);
-    } else if (a->state == FAILED) {
-        status = mu_error_copy(error, &a->failure);
     }
     pthread_mutex_unlock(&a->lock);
+    return status;
+}
+
+static muster_status wait_for_grant(mu_acquisition *a, uint64_t timeout_ns, muster_error *error) {
+    uint64_t deadline = mu_deadline_ns(timeout_ns);
+    muster_status status = wait_while(a, QUEUED, deadline, timeout_ns, error);
+    if (status) return status;
+    muster_error problem;
+    if ((a->access & MUSTER_READ) && plan(a, &problem)) fail(a, &problem);
+    pthread_mutex_lock(&a->lock);
+    a->state = FETCHING;
+    pthread_mutex_unlock(&a->lock);
+    post_calls(a);
+    status = wait_while(a, FETCHING, deadline, timeout_ns, error);
+    if (!status && a->state == FAILED) status = mu_error_copy(error, &a->failure);
     return status;
 }
 
