@@ -62,6 +62,18 @@ static muster_status check_fatbin(const unsigned char *image, size_t bytes, cons
     return MUSTER_OK;
 }
 
+/* The simulator's own: a magic, 8 bytes, the length of the text that follows and is terminated (device/sim/). */
+static const char simulated_magic[16] = "\x7fMUSTER-SIM-BIN";
+enum { SIMULATED_LENGTH_AT = 24, SIMULATED_HEADER = 32 };
+
+static muster_status check_simulated(const unsigned char *image, size_t bytes, const char *name, muster_error *error) {
+    uint64_t text_bytes;
+    if (bytes < SIMULATED_HEADER) return cut_short(name, "header", bytes, error);
+    memcpy(&text_bytes, image + SIMULATED_LENGTH_AT, sizeof text_bytes);
+    if (!within(SIMULATED_HEADER + 1, 1, text_bytes, bytes)) return cut_short(name, "text", bytes, error);
+    return MUSTER_OK;
+}
+
 static muster_status check_text(const char *text, size_t bytes, const char *name, muster_error *error) {
     while (bytes > 0 && text[bytes - 1] == '\0') bytes--;
     if (bytes == 0) return mu_fail(error, MUSTER_PROGRAM_INVALID, "program %.64s is empty; give PTX or a cubin", name);
@@ -85,6 +97,9 @@ muster_status mu_image_classify(const void *image, size_t bytes, const char *nam
     } else if (magic == FATBIN_MAGIC) {
         found = MU_IMAGE_FATBIN;
         status = check_fatbin(image, bytes, name, error);
+    } else if (bytes >= sizeof simulated_magic && memcmp(image, simulated_magic, sizeof simulated_magic) == 0) {
+        found = MU_IMAGE_SIMULATED;
+        status = check_simulated(image, bytes, name, error);
     } else {
         found = MU_IMAGE_PTX;
         status = check_text(image, bytes, name, error);

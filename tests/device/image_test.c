@@ -131,6 +131,16 @@ static void test_fatbin_is_accepted_whole_only(void **state) {
     refuse(image, 64);
 }
 
+static void test_simulated_image_is_accepted_whole_only(void **state) {
+    (void)state;
+    unsigned char image[40] = "\x7fMUSTER-SIM-BIN";
+    image[24] = 7; /* bytes of text, and its terminator */
+    accept(image, 40, MU_IMAGE_SIMULATED);
+    for (size_t bytes = 16; bytes < 40; bytes++) refuse(image, bytes);
+    memset(image + 24, 0xff, 8);
+    refuse(image, 40);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_ptx),
@@ -138,6 +148,7 @@ int main(void) {
         cmocka_unit_test(test_cubin_headers_must_stay_inside),
         cmocka_unit_test(test_random_damage_never_reads_outside),
         cmocka_unit_test(test_fatbin_is_accepted_whole_only),
+        cmocka_unit_test(test_simulated_image_is_accepted_whole_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
