@@ -17,6 +17,9 @@ enum {
     /* A buffer up to this size gets one device copy of the whole, so that accesses to parts of it never move it. */
     MU_WHOLE_COPY_BYTES = 32 << 20,
 
+    /* Reservations that may pass a job which waits for memory before it gets the next one. */
+    MU_OVERTAKES_MAX = 64,
+
     /* What placement assumes before it knows better: a queued job is one launch, and data moves at pinned PCIe speed. */
     MU_QUEUED_JOB_NS = 3600,
     MU_TRANSFER_BYTES_PER_NS = 55,
@@ -33,6 +36,8 @@ enum {
 /* A parked worker with work in flight looks at the device this often: a look costs 1.5 us and a timed wake about 3, so
  * some 5 % of a core, and a completion is seen within 100 us. */
 #define MU_POLL_INTERVAL_NS 80000u
+/* A sample of live memory (6 us) serves this long before a job that finds no memory takes another. */
+#define MU_MEMORY_SAMPLE_AGE_NS 10000000u
 /* A job waits at most this long for memory that nothing of ours can free. */
 #define MU_ADMISSION_WAIT_NS 10000000000u
 

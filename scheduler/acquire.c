@@ -34,6 +34,7 @@ struct mu_acquisition {
     muster_buffer *buffer; /* a reference is held */
     uint64_t low, high;
     muster_access access;
+    bool uses_host;         /* the buffer was told */
     atomic_uint references; /* the caller's, and the devices' while they work; acq_rel: the last one frees */
     pthread_mutex_t lock;   /* everything below */
     pthread_cond_t changed;
@@ -57,6 +58,7 @@ static void acquisition_release(mu_acquisition *a) {
 
 /* Lets what follows go. */
 static void end(mu_acquisition *a) {
+    if (a->uses_host) mu_buffer_end_host_use(a->buffer);
     mu_order *order = &a->buffer->handle.runtime->order;
     mu_order_pass(order, &a->order);
     mu_order_leave(order, &a->order);
@@ -109,11 +111,12 @@ static muster_status start_copies(mu_actor *actor, fetch_call *c, muster_error *
     return status;
 }
 
-/* The content of a piece may be in an epoch that is still open; it is closed before this runs again. */
-static bool pieces_closed(const mu_actor *actor, const fetch_call *c) {
+/* The content of a piece may be in an epoch that is still open, which is closed before this runs again; and an eviction may be
+ * writing to the host memory. */
+static bool pieces_ready(const mu_actor *actor, const fetch_call *c) {
     for (const fetch_piece *piece = c->pieces; piece; piece = piece->next)
         if (mu_timeline_closed(&actor->timeline) < piece->stamp) return false;
-    return true;
+    return !mu_buffer_is_writing_back(c->acquisition->buffer);
 }
 
 static void fetch(mu_actor *actor, mu_call *call) {
@@ -123,7 +126,7 @@ static void fetch(mu_actor *actor, mu_call *call) {
     muster_status status = actor->lost ? mu_error_copy(&error, &actor->loss) : MUSTER_OK;
     bool done = false;
     if (!status && !c->copied) {
-        if (!pieces_closed(actor, c)) {
+        if (!pieces_ready(actor, c)) {
             mu_actor_defer(actor, call);
             return;
         }
@@ -219,18 +222,6 @@ static muster_status settle(mu_acquisition *a, muster_error *error) {
     return noted ? MUSTER_OK : mu_fail_host_memory(error, "the range table of a buffer", sizeof(mu_segment));
 }
 
-static muster_status make_host(muster_buffer *buffer, muster_error *error) {
-    muster_status status = MUSTER_OK;
-    pthread_mutex_lock(&buffer->host_lock);
-    if (!buffer->host) {
-        buffer->host = mu_alloc_aligned(4096, buffer->bytes);
-        buffer->owns_host = buffer->host != NULL;
-        if (!buffer->host) status = mu_fail_host_memory(error, "a buffer's host copy", buffer->bytes);
-    }
-    pthread_mutex_unlock(&buffer->host_lock);
-    return status;
-}
-
 static muster_status make_acquisition(muster_buffer *buffer, uint64_t low, uint64_t high, muster_access access,
                                       mu_acquisition **out, muster_error *error) {
     muster_runtime *runtime = buffer->handle.runtime;
@@ -283,6 +274,8 @@ static muster_status wait_for_grant(mu_acquisition *a, uint64_t timeout_ns, must
     muster_status status = wait_while(a, QUEUED, deadline, timeout_ns, error);
     if (status) return status;
     muster_error problem;
+    mu_buffer_begin_host_use(a->buffer);
+    a->uses_host = true;
     if ((a->access & MUSTER_READ) && plan(a, &problem)) fail(a, &problem);
     pthread_mutex_lock(&a->lock);
     a->state = FETCHING;
@@ -302,7 +295,7 @@ muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%d is not an access", (int)access);
     if (bytes == 0) bytes = buffer->bytes - offset;
     if (bytes == 0) return mu_fail(error, MUSTER_OUT_OF_RANGE, "no bytes at the end of the buffer");
-    if ((status = mu_runtime_check(buffer->handle.runtime, error)) || (status = make_host(buffer, error))) return status;
+    if ((status = mu_runtime_check(buffer->handle.runtime, error)) || (status = mu_buffer_make_host(buffer, error))) return status;
     mu_acquisition *a;
     status = make_acquisition(buffer, offset, offset + bytes, access, &a, error);
     if (status) return status;

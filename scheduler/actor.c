@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "scheduler/enqueue.h"
+#include "scheduler/evict.h"
 #include "scheduler/runtime.h"
 #include "scheduler/wait.h"
 
@@ -24,11 +25,6 @@ void mu_actor_post_tasks(mu_actor *actor, mu_task *first) {
 void mu_actor_post_call(mu_actor *actor, mu_call *call) {
     call->message.kind = MU_MAIL_CALL;
     mu_mailbox_post(&actor->mailbox, &call->message);
-}
-
-void mu_actor_post_free(mu_actor *actor, mu_instance *instance) {
-    instance->message.kind = MU_MAIL_FREE;
-    mu_mailbox_post(&actor->mailbox, &instance->message);
 }
 
 static void list_append(mu_task_list *list, mu_task *task) {
@@ -299,7 +295,6 @@ static bool take_mail(mu_actor *actor) {
         switch ((mu_mail_kind)message->kind) {
             case MU_MAIL_TASKS: take_chain(actor, (mu_task *)message); break;
             case MU_MAIL_AWAIT: list_append(&actor->awaiting, (mu_task *)message); break;
-            case MU_MAIL_FREE: mu_bind_retire(actor, (mu_instance *)message); break;
             case MU_MAIL_CALL: ((mu_call *)message)->run(actor, (mu_call *)message); break;
         }
         message = next;
@@ -312,10 +307,13 @@ static void await_epoch(mu_actor *actor, mu_task *task, int device) {
     mu_mailbox_post(&actor->runtime->actors[device].mailbox, &task->message);
 }
 
-/* A task that found no memory waits for releases. When nothing in flight can bring any, it fails after the configured
- * time: another process may have the memory, or more is needed at once than the budget leaves. */
+/* A task that found no memory waits for releases and evictions. When nothing in flight can bring any, it fails after the
+ * configured time: another process may have the memory, or other tasks' data may fill the budget for good. */
 static void starve(mu_actor *actor, mu_task *task) {
     list_append(&actor->starved, task);
+    if (actor->hungriest) return;
+    actor->hungriest = actor->starved.first;
+    actor->overtaken = 0;
 }
 
 static void fail_starved(mu_actor *actor) {
@@ -323,7 +321,7 @@ static void fail_starved(mu_actor *actor) {
         actor->starved_since_ns = 0;
         return;
     }
-    if (actor->retired + 1 < actor->timeline.open || actor->ready.first) {
+    if (actor->retired + 1 < actor->timeline.open || actor->ready.first || actor->evictions) {
         actor->starved_since_ns = 0;
         return;
     }
@@ -331,6 +329,8 @@ static void fail_starved(mu_actor *actor) {
     if (!actor->starved_since_ns) actor->starved_since_ns = now;
     if (now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns) return;
     mu_task *task = list_take(&actor->starved);
+    actor->hungriest = actor->starved.first;
+    actor->overtaken = 0;
     muster_run *run = mu_run_at(actor->runtime, task->run);
     muster_error error;
     mu_ledger_view view = mu_ledger_read(mu_device_ledger(actor->device));
@@ -402,6 +402,7 @@ static bool look_for_completions(mu_actor *actor) {
     if (actor->lost) {
         mu_task_list starved = actor->starved;
         actor->starved = (mu_task_list){NULL, NULL};
+        actor->hungriest = NULL;
         for (mu_task *task; (task = list_take(&starved));) list_append(&actor->ready, task);
         end_everything(actor);
     }
@@ -451,7 +452,7 @@ static void work(mu_actor *actor) {
         }
         fail_starved(actor);
         run_deferred(actor);
-        mu_bind_collect(actor);
+        mu_instances_collect(actor);
         if (busy)
             idle_since_ns = 0;
         else

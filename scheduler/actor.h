@@ -19,7 +19,6 @@ typedef struct mu_call mu_call;
 typedef enum mu_mail_kind {
     MU_MAIL_TASKS, /* a chain of ready tasks */
     MU_MAIL_AWAIT, /* a task of another device that needs an epoch of ours closed; goes back to its device then */
-    MU_MAIL_FREE,  /* an instance whose buffer is gone */
     MU_MAIL_CALL   /* run a function on the worker */
 } mu_mail_kind;
 
@@ -67,6 +66,8 @@ struct mu_actor {
     uint32_t calls_in_flight;       /* on the device's lanes, of epochs not retired */
     mu_task_list ready;             /* tasks to enqueue, oldest first */
     mu_task_list starved;           /* tasks that wait for memory, oldest first */
+    const mu_task *hungriest;       /* the one that has waited longest; no more than MU_OVERTAKES_MAX reservations pass it */
+    uint32_t overtaken;
     uint64_t starved_since_ns;      /* when the oldest began to wait with nothing in flight; 0: not waiting */
     mu_task_list awaiting;          /* tasks of other devices that want the open epoch closed */
     uint64_t waited[MU_MAX_DEVICES]; /* last epoch of each device that our dispatch lane waits for */
@@ -74,8 +75,10 @@ struct mu_actor {
         mu_task *first, *last;
     } outbox[MU_MAX_DEVICES];
     mu_call *deferred;        /* calls that wait for an epoch or an event */
-    mu_instance *retired_instances; /* to free once unused */
+    mu_instance *lru_oldest, *lru_newest; /* the device's instances, by last use */
+    mu_instance *retired_instances;       /* out of their buffers' tables: to free once unused */
     mu_transfer *spare_transfers;
+    uint32_t evictions; /* instances whose content is on the way to the host */
     bool stopping;
     bool lost; /* the device (or, with the runtime's latch, every device) is gone: end everything, call nothing */
     muster_error loss;
@@ -90,7 +93,6 @@ void mu_actor_stop(mu_actor *actor);
 /* Any thread. */
 void mu_actor_post_tasks(mu_actor *actor, mu_task *first);
 void mu_actor_post_call(mu_actor *actor, mu_call *call);
-void mu_actor_post_free(mu_actor *actor, mu_instance *instance);
 
 /* Runs `run` on the worker of each device and waits for all; the first error (by device) is returned. Not from a worker. */
 typedef muster_status (*mu_actor_fn)(mu_actor *actor, void *user, muster_error *error);
@@ -122,14 +124,10 @@ typedef enum mu_bind {
     MU_BIND_MEMORY, /* no memory now; no reservation is held */
     MU_BIND_FAILED  /* `error` is filled */
 } mu_bind;
-mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_node *node, mu_address *addresses, int *await_device,
+mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_task *task, mu_address *addresses, int *await_device,
                      uint64_t *await_epoch, uint32_t *calls, muster_error *error);
 /* The task's writes are lost: it failed after it was bound, or will never run. Any thread. */
 void mu_bind_undefine(muster_run *run, const mu_node *node);
-/* The instance is out of its buffer's table: free it once its last use is done and nobody copies out of it. */
-void mu_bind_retire(mu_actor *actor, mu_instance *instance);
-/* Frees retired instances that nothing uses any more. */
-void mu_bind_collect(mu_actor *actor);
 /* A transfer record of the open epoch. NULL: out of host memory. */
 mu_transfer *mu_actor_add_transfer(mu_actor *actor);
 

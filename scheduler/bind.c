@@ -7,14 +7,17 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "scheduler/actor.h"
 #include "scheduler/buffer.h"
+#include "scheduler/evict.h"
 #include "scheduler/runtime.h"
 
 typedef struct binding {
     mu_actor *actor;
     muster_run *run;
+    const mu_task *task;
     const mu_node *node;
     uint64_t reserved_bytes; /* granted by the ledger and not yet allocated */
     uint32_t calls;
@@ -104,11 +107,37 @@ static mu_bind look_at(binding *b, const mu_access *access, bool *covered, uint6
 
 /* ----------------------------------------------------------------------------------------------------------- memory -- */
 
+static mu_bind granted(binding *b, uint64_t bytes) {
+    mu_actor *actor = b->actor;
+    b->reserved_bytes += bytes;
+    if (actor->hungriest == b->task)
+        actor->hungriest = NULL;
+    else if (actor->hungriest)
+        actor->overtaken++;
+    return MU_BOUND;
+}
+
+/* The budget does not have it now. Cached pool memory and a fresh look at what is free may help at once; else copies of other
+ * buffers are given up, which takes until what uses them is complete. */
+static mu_bind make_room(binding *b, uint64_t bytes) {
+    mu_device *device = b->actor->device;
+    mu_ledger *ledger = mu_device_ledger(device);
+    if (mu_ledger_sample_age_ns(ledger, mu_now_ns()) > MU_MEMORY_SAMPLE_AGE_NS) {
+        if (mu_device_trim(device, b->error) || mu_device_sample_memory(device, b->error)) return MU_BIND_FAILED;
+        if (mu_ledger_reserve(ledger, bytes) == MU_GRANTED) return granted(b, bytes);
+    }
+    uint64_t available = mu_ledger_available(ledger);
+    mu_evict(b->actor, bytes > available ? bytes - available : 0, b->run, b->node);
+    return MU_BIND_MEMORY;
+}
+
 static mu_bind reserve(binding *b, uint64_t bytes) {
     mu_ledger *ledger = mu_device_ledger(b->actor->device);
+    const mu_task *first = b->actor->hungriest;
+    if (first && first != b->task && b->actor->overtaken >= MU_OVERTAKES_MAX) return MU_BIND_MEMORY;
     switch (mu_ledger_reserve(ledger, bytes)) {
-        case MU_GRANTED: b->reserved_bytes += bytes; return MU_BOUND;
-        case MU_NOT_NOW: return MU_BIND_MEMORY;
+        case MU_GRANTED: return granted(b, bytes);
+        case MU_NOT_NOW: return make_room(b, bytes);
         case MU_NEVER: break;
     }
     mu_fail(b->error, MUSTER_NEVER_FITS,
@@ -150,11 +179,6 @@ static muster_status join_upload(binding *b) {
     return status;
 }
 
-void mu_bind_retire(mu_actor *actor, mu_instance *instance) {
-    instance->next = actor->retired_instances;
-    actor->retired_instances = instance;
-}
-
 /* Allocates an instance that covers the access, in place of those that overlap it. */
 static mu_bind make_instance(binding *b, const mu_access *access) {
     muster_buffer *buffer = buffer_of(b, access);
@@ -181,12 +205,14 @@ static mu_bind make_instance(binding *b, const mu_access *access) {
         mu_free(instance);
         return status == MUSTER_OUT_OF_DEVICE_MEMORY ? MU_BIND_MEMORY : MU_BIND_FAILED;
     }
+    mu_instance_link(b->actor, instance);
     b->reserved_bytes -= bucket;
     b->uploading = true;
     b->calls++;
     instance->low = low;
     instance->high = high;
     instance->charged_bytes = bucket;
+    instance->buffer = buffer;
     mu_coherence_lock(table);
     mu_instance **link = &table->instances[me], *replaced = NULL;
     while (*link) {
@@ -211,7 +237,7 @@ static mu_bind make_instance(binding *b, const mu_access *access) {
     while (replaced) {
         mu_instance *next = replaced->next;
         move_content(b, table, instance, replaced, &status);
-        mu_bind_retire(b->actor, replaced);
+        mu_instance_retire(b->actor, replaced);
         replaced = next;
     }
     return status ? MU_BIND_FAILED : MU_BOUND;
@@ -357,6 +383,7 @@ static mu_bind settle(binding *b, const mu_access *accesses, mu_address *address
             return MU_BIND_FAILED;
         }
         instance->last_use = open;
+        mu_instance_touch(b->actor, instance);
         addresses[i] = instance->address + (access->low - instance->low);
     }
     return MU_BOUND;
@@ -389,9 +416,9 @@ static mu_bind bind(binding *b, mu_address *addresses) {
     return settle(b, accesses, addresses);
 }
 
-mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_node *node, mu_address *addresses, int *await_device,
+mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_task *task, mu_address *addresses, int *await_device,
                      uint64_t *await_epoch, uint32_t *calls, muster_error *error) {
-    binding b = {.actor = actor, .run = run, .node = node, .error = error};
+    binding b = {.actor = actor, .run = run, .task = task, .node = &run->graph->nodes[task->node], .error = error};
     mu_bind result = bind(&b, addresses);
     if (b.reserved_bytes) mu_ledger_release(mu_device_ledger(actor->device), b.reserved_bytes);
     /* Whatever is left on the upload lane must not be forgotten: instances already count as present. */
@@ -414,26 +441,5 @@ void mu_bind_undefine(muster_run *run, const mu_node *node) {
                 if (table->segments[s].low < accesses[i].high && accesses[i].low < table->segments[s].high)
                     table->segments[s].undefined = true;
         mu_coherence_unlock(table);
-    }
-}
-
-void mu_bind_collect(mu_actor *actor) {
-    mu_instance **link = &actor->retired_instances;
-    while (*link) {
-        mu_instance *instance = *link;
-        /* Acquire pairs with the release of whoever unpinned it: its copy is complete. */
-        if (!actor->lost && (atomic_load_explicit(&instance->pins, memory_order_acquire) ||
-                             mu_timeline_done(&actor->timeline) < instance->last_use)) {
-            link = &instance->next;
-            continue;
-        }
-        *link = instance->next;
-        if (!actor->lost) {
-            muster_error error;
-            muster_status status = mu_device_free(actor->device, MU_LANE_UPLOAD, instance->address,
-                                                  instance->charged_bytes, &error);
-            if (status) mu_actor_lose(actor, &error);
-        }
-        mu_free(instance);
     }
 }

@@ -5,21 +5,59 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "scheduler/acquire.h"
+#include "scheduler/evict.h"
 #include "scheduler/runtime.h"
+
+/* What a device does when the buffer is gone. */
+typedef struct mu_buffer_drop {
+    mu_call call;
+    muster_buffer *buffer;
+} mu_buffer_drop;
+
+static void free_buffer(muster_buffer *buffer) {
+    mu_coherence_destroy(&buffer->coherence);
+    pthread_cond_destroy(&buffer->host_changed);
+    pthread_mutex_destroy(&buffer->host_lock);
+    if (buffer->owns_host) mu_free_aligned(buffer->host);
+    mu_free(buffer->drops);
+    mu_free(buffer);
+}
+
+static void drop_on_device(mu_actor *actor, mu_call *call) {
+    muster_buffer *buffer = ((mu_buffer_drop *)call)->buffer;
+    mu_instance *instance = buffer->coherence.instances[actor->index];
+    while (instance) {
+        mu_instance *next = instance->next;
+        mu_instance_retire(actor, instance);
+        instance = next;
+    }
+    /* acq_rel: the last device frees what the others are done with. */
+    if (atomic_fetch_sub_explicit(&buffer->devices_left, 1, memory_order_acq_rel) != 1) return;
+    mu_handle_finish(&buffer->handle);
+    free_buffer(buffer);
+}
 
 static muster_status create(muster_runtime *runtime, uint64_t bytes, void *host, muster_buffer **out,
                             muster_error *error) {
     muster_buffer *buffer = mu_alloc_zeroed(1, sizeof *buffer);
-    if (!buffer) return mu_fail_host_memory(error, "a buffer", sizeof *buffer);
-    muster_status status =
-        mu_coherence_init(&buffer->coherence, bytes, runtime->device_count, host != NULL, error);
+    mu_buffer_drop *drops = mu_alloc_zeroed(runtime->device_count, sizeof *drops);
+    muster_status status = MUSTER_OK;
+    if (!buffer || !drops)
+        status = mu_fail_host_memory(error, "a buffer", sizeof *buffer + runtime->device_count * sizeof *drops);
+    else
+        status = mu_coherence_init(&buffer->coherence, bytes, runtime->device_count, host != NULL, error);
     if (status) {
+        mu_free(drops);
         mu_free(buffer);
         return status;
     }
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        drops[d] = (mu_buffer_drop){.call = {.run = drop_on_device}, .buffer = buffer};
+    buffer->drops = drops;
     buffer->bytes = bytes;
     buffer->host = host;
     pthread_mutex_init(&buffer->host_lock, NULL);
+    pthread_cond_init(&buffer->host_changed, NULL);
     mu_handle_init(&buffer->handle, MU_TAG_BUFFER, runtime);
     *out = buffer;
     return MUSTER_OK;
@@ -47,23 +85,73 @@ muster_status mu_buffer_create_internal(muster_runtime *runtime, uint64_t bytes,
 void mu_buffer_release(muster_buffer *buffer) {
     if (!mu_handle_release(&buffer->handle)) return;
     muster_runtime *runtime = buffer->handle.runtime;
-    mu_handle_finish(&buffer->handle);
-    for (uint32_t d = 0; d < runtime->device_count; d++) {
-        mu_instance *instance = buffer->coherence.instances[d];
-        while (instance) {
-            mu_instance *next = instance->next;
-            mu_actor_post_free(&runtime->actors[d], instance);
-            instance = next;
-        }
+    uint32_t holders[MU_MAX_DEVICES], count = 0;
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if (buffer->coherence.instances[d]) holders[count++] = d;
+    if (count == 0) {
+        mu_handle_finish(&buffer->handle);
+        free_buffer(buffer);
+        return;
     }
-    mu_coherence_destroy(&buffer->coherence);
-    pthread_mutex_destroy(&buffer->host_lock);
-    if (buffer->owns_host) mu_free_aligned(buffer->host);
-    mu_free(buffer);
+    atomic_store_explicit(&buffer->devices_left, count, memory_order_relaxed); /* ordered by the posts */
+    for (uint32_t i = 0; i < count; i++)
+        mu_actor_post_call(&runtime->actors[holders[i]], &buffer->drops[holders[i]].call);
 }
 
+muster_status mu_buffer_make_host(muster_buffer *buffer, muster_error *error) {
+    muster_status status = MUSTER_OK;
+    pthread_mutex_lock(&buffer->host_lock);
+    if (!buffer->host) {
+        buffer->host = mu_alloc_aligned(4096, buffer->bytes);
+        buffer->owns_host = buffer->host != NULL;
+        if (!buffer->host) status = mu_fail_host_memory(error, "a buffer's host copy", buffer->bytes);
+    }
+    pthread_mutex_unlock(&buffer->host_lock);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- the host memory's users -- */
+
+bool mu_buffer_begin_write_back(muster_buffer *buffer) {
+    pthread_mutex_lock(&buffer->host_lock);
+    bool allowed = buffer->host_users == 0;
+    if (allowed) buffer->write_backs++;
+    pthread_mutex_unlock(&buffer->host_lock);
+    return allowed;
+}
+
+void mu_buffer_end_write_back(muster_buffer *buffer) {
+    pthread_mutex_lock(&buffer->host_lock);
+    if (--buffer->write_backs == 0) pthread_cond_broadcast(&buffer->host_changed);
+    pthread_mutex_unlock(&buffer->host_lock);
+}
+
+void mu_buffer_begin_host_use(muster_buffer *buffer) {
+    pthread_mutex_lock(&buffer->host_lock);
+    buffer->host_users++;
+    pthread_mutex_unlock(&buffer->host_lock);
+}
+
+bool mu_buffer_is_writing_back(muster_buffer *buffer) {
+    pthread_mutex_lock(&buffer->host_lock);
+    bool writing = buffer->write_backs != 0;
+    pthread_mutex_unlock(&buffer->host_lock);
+    return writing;
+}
+
+void mu_buffer_end_host_use(muster_buffer *buffer) {
+    pthread_mutex_lock(&buffer->host_lock);
+    buffer->host_users--;
+    pthread_mutex_unlock(&buffer->host_lock);
+}
+
+/* The application may free the host memory next: write-backs that have begun end first, and none begins any more. */
 void muster_buffer_destroy(muster_buffer *buffer) {
     if (!buffer) return;
+    pthread_mutex_lock(&buffer->host_lock);
+    buffer->host_users++;
+    while (buffer->write_backs) pthread_cond_wait(&buffer->host_changed, &buffer->host_lock);
+    pthread_mutex_unlock(&buffer->host_lock);
     buffer->handle.released = true;
     mu_buffer_release(buffer);
 }

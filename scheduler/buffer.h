@@ -14,15 +14,30 @@ struct muster_buffer {
     /* The host location: the application's memory, or our own, made when it is first acquired (under `host_lock`). */
     void *host;
     bool owns_host;
-    pthread_mutex_t host_lock; /* making the host memory, and the list of acquisitions */
+    pthread_mutex_t host_lock; /* making the host memory, and the rest of this paragraph */
+    pthread_cond_t host_changed;
     mu_acquisition *acquisitions;
+    /* Evictions write unique content back to the host memory, which must not happen while the application uses that memory or
+     * has given it up: no write-back begins while there are users, and a user waits for those that have begun. */
+    uint32_t host_users, write_backs;
     mu_order_state order; /* under the runtime's order lock */
     mu_coherence coherence;
+    atomic_uint devices_left; /* while its device memory is freed */
+    struct mu_buffer_drop *drops; /* one message per device, made beforehand: dropping the last reference cannot fail */
 };
 
 /* A buffer that belongs to a graph (partial results of a reduction): no host memory, one reference, the caller's. */
 muster_status mu_buffer_create_internal(muster_runtime *runtime, uint64_t bytes, muster_buffer **buffer,
                                         muster_error *error);
+/* A worker is about to write the buffer's content to its host memory; false: not now. */
+bool mu_buffer_begin_write_back(muster_buffer *buffer);
+void mu_buffer_end_write_back(muster_buffer *buffer);
+/* The application uses the host memory from now on, once mu_buffer_is_writing_back has turned false; and no longer. */
+void mu_buffer_begin_host_use(muster_buffer *buffer);
+bool mu_buffer_is_writing_back(muster_buffer *buffer);
+void mu_buffer_end_host_use(muster_buffer *buffer);
+/* Makes the host memory of a buffer that has none. Any thread. OUT_OF_HOST_MEMORY. */
+muster_status mu_buffer_make_host(muster_buffer *buffer, muster_error *error);
 /* Drops one reference; the last frees the buffer, its device memory by messages to the devices' workers. */
 void mu_buffer_release(muster_buffer *buffer);
 

@@ -123,7 +123,7 @@ static void merge_around(mu_coherence *table, uint32_t first, uint32_t last) {
     table->count -= removed;
 }
 
-typedef enum change { WRITTEN, COPIED, UNDEFINED } change;
+typedef enum change { WRITTEN, COPIED, DROPPED, UNDEFINED } change;
 
 static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what, int device, uint64_t epoch) {
     if (low >= high) return true;
@@ -143,13 +143,14 @@ static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what
                 segment->valid |= bit;
                 segment->zero = false;
                 break;
+            case DROPPED: segment->valid &= ~bit; break;
             case UNDEFINED:
                 segment->valid = 0;
                 segment->undefined = true;
                 segment->zero = false;
                 break;
         }
-        if (device >= 0) stamps_of(table, i)[device] = epoch;
+        if (device >= 0 && what != DROPPED) stamps_of(table, i)[device] = epoch;
     }
     merge_around(table, first, last);
     return true;
@@ -169,6 +170,10 @@ bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int 
 
 bool mu_coherence_copied(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch) {
     return update(table, low, high, COPIED, device, epoch);
+}
+
+bool mu_coherence_dropped(mu_coherence *table, uint64_t low, uint64_t high, int device) {
+    return update(table, low, high, DROPPED, device, 0);
 }
 
 bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high) {

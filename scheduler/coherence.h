@@ -21,15 +21,14 @@
 #include <stdint.h>
 
 #include "device/device.h"
-#include "scheduler/mailbox.h"
 
 typedef uint64_t mu_location_mask;
 #define MU_LOCATION_HOST ((mu_location_mask)1 << 63)
 #define MU_LOCATION_DEVICE(index) ((mu_location_mask)1 << (index))
 
 typedef struct mu_instance {
-    mu_message message;       /* MU_MAIL_FREE: its buffer is gone */
     struct mu_instance *next; /* of the same buffer and device */
+    muster_buffer *buffer;
     uint64_t low, high;       /* the range of the buffer it holds */
     uint64_t charged_bytes;   /* what the ledger was charged */
     mu_address address;       /* of byte `low` */
@@ -37,7 +36,10 @@ typedef struct mu_instance {
      * until its event has completed. Raised under the table's lock; release on the decrement pairs with the owner's
      * acquire before it frees. */
     atomic_uint pins;
-    uint64_t last_use; /* owner's worker only: the last epoch of its dispatch lane that uses it */
+    /* Owner's worker only, from here on. */
+    uint64_t last_use;                         /* the last epoch of its dispatch lane that uses it */
+    struct mu_instance *lru_older, *lru_newer; /* among the device's instances, by last use */
+    bool evicting;                             /* its content is on the way to the host */
 } mu_instance;
 
 typedef struct mu_segment {
@@ -73,7 +75,7 @@ mu_instance *mu_coherence_instance(const mu_coherence *table, int device, uint64
 /* The range a new instance must hold so that it covers [low, high) and overlaps no other: theirs and its union. */
 void mu_coherence_hull(const mu_coherence *table, int device, uint64_t *low, uint64_t *high);
 
-/* The three updates. They split segments at the ends of the range and merge equal neighbours; false: out of host memory,
+/* The updates. They split segments at the ends of the range and merge equal neighbours; false: out of host memory,
  * nothing changed. */
 /* [low, high) was written by device `device` in `epoch`, or by the host (device MUSTER_ANY_DEVICE): the only valid copy. */
 bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
@@ -81,6 +83,8 @@ bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int 
 bool mu_coherence_copied(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
 /* The content of [low, high) is lost. */
 bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high);
+/* The device's copy of [low, high) is given up; what was valid there alone must have been copied elsewhere before. */
+bool mu_coherence_dropped(mu_coherence *table, uint64_t low, uint64_t high, int device);
 /* What is valid on `device` within [low, high) is so only after `epoch`, for its memory moves there. Stamps of a segment that
  * reaches beyond the range are raised as a whole, which only makes readers wait longer. */
 void mu_coherence_restamp(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);

@@ -120,7 +120,7 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
     mu_address addresses[MU_MAX_PARAMETERS];
     uint32_t calls = 0;
     if (bound == MU_BOUND && node->access_count)
-        bound = mu_bind_task(actor, run, node, addresses, device, &epoch, &calls, &error);
+        bound = mu_bind_task(actor, run, task, addresses, device, &epoch, &calls, &error);
     switch (bound) {
         case MU_BOUND: break;
         case MU_BIND_AWAIT:
