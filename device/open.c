@@ -6,8 +6,22 @@
 #include "device/driver.h"
 #include "device/sim/sim.h"
 
+static muster_status open_simulated(const char *spec, mu_driver **driver, muster_error *error) {
+    mu_driver *made;
+    muster_status status = mu_sim_driver_create(spec, &made, error);
+    if (status) return status;
+    CUresult code = made->init(0);
+    if (code == CUDA_SUCCESS) {
+        *driver = made;
+        return MUSTER_OK;
+    }
+    status = mu_driver_fail(made, code, error, "cuInit of the simulated driver");
+    mu_driver_release(made);
+    return status;
+}
+
 muster_status mu_driver_open(const char *name, const char *sim_spec, mu_driver **driver, muster_error *error) {
     if (strcmp(name, "cuda") == 0) return mu_cuda_driver_open(driver, error);
-    if (strcmp(name, "sim") == 0) return mu_sim_driver_create(sim_spec, driver, error);
+    if (strcmp(name, "sim") == 0) return open_simulated(sim_spec, driver, error);
     return mu_fail(error, MUSTER_INVALID_CONFIG, "there is no driver \"%.64s\"; choose \"cuda\" or \"sim\"", name);
 }
