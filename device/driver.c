@@ -106,7 +106,8 @@ muster_status mu_driver_status(CUresult result) {
 static const char *advice(muster_status status) {
     switch (status) {
         case MUSTER_KERNEL_FAULT:
-            return "; no device of this process can be used any more: find the kernel with MUSTER_SERIAL=1 and restart";
+            return "; no device of this process can be used any more: restart it, with MUSTER_SERIAL=1 to have the "
+                   "kernel named";
         case MUSTER_DEVICE_LOST: return "; the device is left alone from now on";
         default: return "";
     }

@@ -301,12 +301,30 @@ muster_status mu_launch_resolve(const mu_capability *capability, mu_launch *laun
 
 /* --------------------------------------------------------------------------------------------------------- after -- */
 
+/* What fails here began with this launch or before it; when every launch is followed by one, with this launch. */
+static muster_status synchronise_after(mu_device *device, const mu_launch *launch, muster_error *error) {
+    const uint32_t *grid = launch->grid, *block = launch->block;
+    mu_scope scope;
+    muster_status status = mu_scope_begin(&scope, device, error);
+    if (status) return status;
+    CUresult code = device->driver->stream_synchronize(device->lanes[MU_LANE_DISPATCH]);
+    if (code == CUDA_SUCCESS)
+        mu_count(&device->counters, &device->counters.synchronisations, 1);
+    else
+        status = mu_device_fail(device, code, error,
+                                "after kernel %.64s, grid %" PRIu32 " x %" PRIu32 " x %" PRIu32 ", block %" PRIu32
+                                " x %" PRIu32 " x %" PRIu32,
+                                kernel_name(launch), grid[0], grid[1], grid[2], block[0], block[1], block[2]);
+    mu_scope_end(&scope);
+    return status;
+}
+
 muster_status mu_launch_account(mu_device *device, const mu_launch *launch, bool synchronise, int occupancy,
                                 muster_error *error) {
     const mu_capability *capability = &device->capability;
     uint64_t threads = product(launch->block);
     muster_status status = MUSTER_OK;
-    if (synchronise) status = mu_lane_synchronize(device, MU_LANE_DISPATCH, error);
+    if (synchronise) status = synchronise_after(device, launch, error);
     mu_count_threads(&device->counters, product(launch->grid), threads, capability->warp_size, launch->element_count);
     mu_count_occupancy(&device->counters, mu_occupancy_basis_points(occupancy, threads, capability->warp_size,
                                                                     capability->max_threads_per_multiprocessor));

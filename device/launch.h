@@ -20,7 +20,8 @@ typedef struct mu_resolver {
 muster_status mu_launch_resolve(const mu_capability *capability, mu_launch *launch, const mu_resolver *resolver,
                                 muster_error *error);
 
-/* After a launch, in this order: synchronises the dispatch lane when asked to (counted, blocks), counts its threads, and
+/* After a launch, in this order: synchronises the dispatch lane when asked to (counted, blocks; a fault that shows then is
+ * reported with the kernel's name and shape: the serial mode), counts its threads, and
  * its occupancy: `occupancy` is active blocks per multiprocessor, or negative when it was not measured, which fails
  * nothing. Errors: of the synchronisation only. The worker's thread. */
 muster_status mu_launch_account(mu_device *device, const mu_launch *launch, bool synchronise, int occupancy,

@@ -421,7 +421,9 @@ static void test_account_synchronises_then_counts(void **state) {
     assert_int_equal(counted(&counters()->synchronisations), 1);
     assert_int_equal(counted(&counters()->occupancy_unmeasured), 1);
     fake->fail_entry_code[FAKE_stream_synchronize] = CUDA_ERROR_INVALID_VALUE;
-    assert_int_equal(mu_launch_account(device, &launch, true, 8, NULL), MUSTER_DRIVER_ERROR);
+    muster_error error;
+    assert_int_equal(mu_launch_account(device, &launch, true, 8, &error), MUSTER_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, "after kernel plain, grid 4 x 2 x 1, block 64 x 2 x 1"));
     assert_int_equal(counted(&counters()->occupancy_measured), 2);
 }
 
