@@ -54,8 +54,8 @@ static inline void mu_epoch_leave(mu_epoch_reader *reader) {
     ck_epoch_end(&reader->record, NULL);
 }
 
-/* Runs `reclaim(entry)`, from a later mu_epoch_poll or mu_epoch_destroy, once every section of now has ended. The caller
- * has already removed the object from the structure. */
+/* Runs `reclaim(entry)`, from a later mu_epoch_poll or mu_epoch_destroy, once every section of now has ended. The
+ * caller has already removed the object from the structure. */
 void mu_epoch_defer(mu_epoch *epoch, mu_epoch_entry *entry, void (*reclaim)(mu_epoch_entry *entry));
 
 /* Reclaims what can be, and moves the epoch on. Two or three calls reclaim everything once no section is open; one that

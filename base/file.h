@@ -15,9 +15,9 @@ int mu_directory_open(const char *path, int *fd);
 /* What a temporary file's name starts with: one that a dead process left may be removed. */
 #define MU_TEMPORARY_PREFIX ".tmp-"
 
-/* Writes the parts, one after the other, to a temporary file and renames it to `name`, replacing what is there: a reader
- * sees the old content or the new. On failure nothing is left behind. It is not forced to the disk: after a power cut the
- * content may be damaged, which whoever reads it must be able to tell. */
+/* Writes the parts, one after the other, to a temporary file and renames it to `name`, replacing what is there: a
+ * reader sees the old content or the new. On failure nothing is left behind. It is not forced to the disk: after a
+ * power cut the content may be damaged, which whoever reads it must be able to tell. */
 int mu_file_write(int directory, const char *name, const struct iovec *parts, int count);
 
 /* Reads a regular file, not through a symbolic link, of at most `max_bytes` (EFBIG beyond). `*data` is freed with

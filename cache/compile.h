@@ -1,9 +1,9 @@
 /* Getting compiled code, by the cheapest way there is: from memory, else from disk, else by making it, once per key in
  * this process however many threads and devices ask.
  *
- * Two kinds of code go this way: PTX that a lowering or a compiler writes (mu_compile_ptx), and the native code of a PTX
- * text for one architecture and driver (mu_compile_cubin), so that a second device or process of the same kind compiles
- * nothing. Making a cubin stalls no device; loading it does. */
+ * Two kinds of code go this way: PTX that a lowering or a compiler writes (mu_compile_ptx), and the native code of a
+ * PTX text for one architecture and driver (mu_compile_cubin), so that a second device or process of the same kind
+ * compiles nothing. Making a cubin stalls no device; loading it does. */
 #ifndef MUSTER_CACHE_COMPILE_H
 #define MUSTER_CACHE_COMPILE_H
 
@@ -40,15 +40,15 @@ muster_status mu_compile_caches_open(const mu_compile_options *options, mu_compi
 /* Nobody uses them any more. Zeroed caches are ignored. */
 void mu_compile_caches_close(mu_compile_caches *caches);
 
-/* The PTX of `key`; `lower` as in mu_ptx_cache_get, and so are `reader`, the loan, the waiting and the errors. A text is
- * kept on disk only when `persistent`: a lowering whose output depends on more than its key says must not be.
- * Any thread. Blocks. */
+/* The PTX of `key`; `lower` as in mu_ptx_cache_get, and so are `reader`, the loan, the waiting and the errors. A text
+ * is kept on disk only when `persistent`: a lowering whose output depends on more than its key says must not be. Any
+ * thread. Blocks. */
 muster_status mu_compile_ptx(mu_compile_caches *caches, mu_ptx_reader *reader, const mu_key *key, bool persistent,
                              mu_ptx_lower_fn lower, void *user, mu_ptx_text *text, muster_error *error);
 
-/* The cubin of a PTX text for `device`; `raw` is the text's raw key. `reader` is one of caches->cubins, or NULL. What the
- * simulator makes is kept apart from what the driver makes.
- * Any thread. Blocks for as long as compiling takes. Errors: PROGRAM_INVALID with the compiler's log. */
+/* The cubin of a PTX text for `device`; `raw` is the text's raw key. `reader` is one of caches->cubins, or NULL. What
+ * the simulator makes is kept apart from what the driver makes. Any thread. Blocks for as long as compiling takes.
+ * Errors: PROGRAM_INVALID with the compiler's log. */
 muster_status mu_compile_cubin(mu_compile_caches *caches, mu_ptx_reader *reader, mu_device *device, const mu_key *raw,
                                const char *ptx, size_t bytes, const char *name, mu_ptx_text *cubin,
                                muster_error *error);

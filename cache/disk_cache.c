@@ -65,7 +65,7 @@ static void warn_once(mu_disk_cache *cache, const char *what, int failure) {
         what, cache->path, strerror(failure));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ open -- */
+/* ---------------------------------------------------------------------------------------------------------- open -- */
 
 /* What was found under an entry's name is no entry: it goes, so that it is told once. */
 static void remove_damaged(mu_disk_cache *cache, const char *name, const char *why) {
@@ -146,7 +146,7 @@ void mu_disk_cache_close(mu_disk_cache *cache) {
 
 const char *mu_disk_cache_directory(const mu_disk_cache *cache) { return cache ? cache->path : ""; }
 
-/* ---------------------------------------------------------------------------------------------------------- entries -- */
+/* ------------------------------------------------------------------------------------------------------- entries -- */
 
 static const char *suffix_of(mu_disk_kind kind) { return kind == MU_DISK_PTX ? "ptx" : "cubin"; }
 
@@ -235,7 +235,7 @@ bool mu_disk_cache_load(mu_disk_cache *cache, mu_disk_kind kind, const mu_key *k
     return !wrong;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- eviction -- */
+/* ------------------------------------------------------------------------------------------------------ eviction -- */
 
 typedef struct found_file {
     char name[NAME_BYTES];

@@ -1,9 +1,9 @@
 /* Programs on disk: what one process compiled, the next one reads.
  *
  * Content-addressed: a file per key. Files are written to a temporary name and renamed, carry a format version, their
- * key and a digest, and are verified on every read. One that is damaged, cut short or foreign counts as a miss, is logged,
- * removed, and replaced by the next store. The directory is bounded in bytes; what was used longest ago goes first. Any
- * number of processes and threads may share it.
+ * key and a digest, and are verified on every read. One that is damaged, cut short or foreign counts as a miss, is
+ * logged, removed, and replaced by the next store. The directory is bounded in bytes; what was used longest ago goes
+ * first. Any number of processes and threads may share it.
  *
  * It never fails a job: where the directory cannot be used, one warning is logged and everything is a miss.
  *
@@ -25,16 +25,16 @@ typedef struct mu_disk_cache mu_disk_cache;
 #define MU_DISK_CACHE_BYTES ((uint64_t)1 << 30)
 
 typedef struct mu_disk_cache_options {
-    /* NULL: MUSTER_CACHE_DIR when set, else muster/ in XDG_CACHE_HOME, else .cache/muster in HOME. An empty string, here
-     * or in MUSTER_CACHE_DIR, turns the cache off. */
+    /* NULL: MUSTER_CACHE_DIR when set, else muster/ in XDG_CACHE_HOME, else .cache/muster in HOME. An empty string,
+     * here or in MUSTER_CACHE_DIR, turns the cache off. */
     const char *directory;
     uint64_t max_bytes; /* files with their headers; 0: MU_DISK_CACHE_BYTES */
     const mu_log *log;  /* may be NULL; outlives the cache */
 } mu_disk_cache_options;
 
-/* Opens the directory, making it for the owner alone when it is missing. A directory of another user (root excepted), or
- * one that others may write, is not used: its programs would run on our devices. `*cache` is NULL, and the call succeeds,
- * when the cache is off or the directory cannot be used (with the warning). Errors: OUT_OF_HOST_MEMORY. */
+/* Opens the directory, making it for the owner alone when it is missing. A directory of another user (root excepted),
+ * or one that others may write, is not used: its programs would run on our devices. `*cache` is NULL, and the call
+ * succeeds, when the cache is off or the directory cannot be used (with the warning). Errors: OUT_OF_HOST_MEMORY. */
 muster_status mu_disk_cache_open(const mu_disk_cache_options *options, mu_disk_cache **cache, muster_error *error);
 void mu_disk_cache_close(mu_disk_cache *cache);
 
@@ -44,8 +44,8 @@ typedef enum mu_disk_kind { MU_DISK_PTX = 1, MU_DISK_CUBIN = 2 } mu_disk_kind;
 /* Reads the entry of `key`. `*data` is freed with mu_free and has a NUL behind its `*bytes` bytes. False: not there. */
 bool mu_disk_cache_load(mu_disk_cache *cache, mu_disk_kind kind, const mu_key *key, char **data, size_t *bytes);
 
-/* Keeps a copy, replacing what is there, and removes the oldest files when there are too many bytes. False when it could
- * not be kept, which only means that it will be compiled again. */
+/* Keeps a copy, replacing what is there, and removes the oldest files when there are too many bytes. False when it
+ * could not be kept, which only means that it will be compiled again. */
 bool mu_disk_cache_store(mu_disk_cache *cache, mu_disk_kind kind, const mu_key *key, const void *data, size_t bytes);
 
 typedef struct mu_disk_cache_stats {

@@ -1,6 +1,6 @@
 /* Writing PTX to a directory on request, to look at it or to send it along with a report: every text, or only those the
- * driver refuses. A file is named by its content (the raw PTX key), so that the same text is written once, and a refused
- * one has the compiler's words beside it in a file with ".log" for ".ptx".
+ * driver refuses. A file is named by its content (the raw PTX key), so that the same text is written once, and a
+ * refused one has the compiler's words beside it in a file with ".log" for ".ptx".
  *
  * A dump that cannot be written is one warning and never fails a job. Threading: any thread; writing blocks as the file
  * system does. Every function takes NULL for no dump. */

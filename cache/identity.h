@@ -1,7 +1,7 @@
 /* What a program is, as keys: the caches compare nothing else.
  *
  * Three kinds of key, each in a domain of its own so that none can be taken for another:
- *   program identity   what the application gave: PTX text, an image, CUDA C++ with its options, a lowering's own digest
+ *   program identity   what the application gave: PTX text, an image, CUDA C++ with its options, what a lowering reads
  *   PTX key            program identity + everything that changes the PTX made of it; no device ordinal, so that all
  *                      devices of a kind share one compile
  *   raw PTX key        a text that is ready to load: the key of the module and cubin caches

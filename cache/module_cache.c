@@ -35,7 +35,7 @@ struct mu_module_cache {
     mu_module_cache_stats stats;
 };
 
-/* ------------------------------------------------------------------------------------------------------------ life -- */
+/* ---------------------------------------------------------------------------------------------------------- life -- */
 
 muster_status mu_module_cache_create(mu_device *device, mu_occupancy_cache *occupancy, mu_module_cache **out,
                                      muster_error *error) {
@@ -79,7 +79,7 @@ static mu_module_entry *find(mu_module_cache *cache, const mu_key *key) {
     return entry;
 }
 
-/* ------------------------------------------------------------------------------------------------------- unloading -- */
+/* ----------------------------------------------------------------------------------------------------- unloading -- */
 
 static bool is_due(const mu_module_entry *entry) { return entry->users == 0 && entry->holds == 0; }
 
@@ -145,7 +145,7 @@ bool mu_module_cache_drop(mu_module_cache *cache, const mu_key *key) {
     return true;
 }
 
-/* --------------------------------------------------------------------------------------------------------- loading -- */
+/* ------------------------------------------------------------------------------------------------------- loading -- */
 
 static muster_status load_entry(mu_module_cache *cache, const mu_key *key, const void *image, size_t bytes,
                                 const char *name, mu_module_entry **out, muster_error *error) {

@@ -1,11 +1,12 @@
 /* The modules of one device: key -> loaded code, its functions and their attributes.
  *
  * An entry has users (programs that loaded it) and holds (work in flight). It is due for unloading when it has neither.
- * Unloading stalls a busy device, so what is due waits until the worker calls mu_module_cache_collect at an idle moment,
- * or until MU_MODULES_DUE_MAX entries are due: then they go at once and the stall is counted. Loading the key of a due
- * entry again revives it without a driver call.
+ * Unloading stalls a busy device, so what is due waits until the worker calls mu_module_cache_collect at an idle
+ * moment, or until MU_MODULES_DUE_MAX entries are due: then they go at once and the stall is counted. Loading the key
+ * of a due entry again revives it without a driver call.
  *
- * Threading: the device's worker only (mu_device_enter). Loading and unloading stall a busy device until it has drained. */
+ * Threading: the device's worker only (mu_device_enter). Loading and unloading stall a busy device until it has
+ * drained. */
 #ifndef MUSTER_CACHE_MODULE_CACHE_H
 #define MUSTER_CACHE_MODULE_CACHE_H
 
@@ -31,10 +32,10 @@ muster_status mu_module_cache_create(mu_device *device, mu_occupancy_cache *occu
  * NULL is ignored. */
 void mu_module_cache_destroy(mu_module_cache *cache);
 
-/* Loads the module of `key`, or finds it, and adds one user: give it back with mu_module_cache_drop. `image` is PTX text
- * or a cubin, borrowed for the call and read only when the key is not loaded; `name` (may be NULL) appears in messages.
- * The entry stays valid until its last user has dropped it and its last hold is released.
- * Errors: PROGRAM_INVALID with the compiler's log, OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY. Nothing is left on failure. */
+/* Loads the module of `key`, or finds it, and adds one user: give it back with mu_module_cache_drop. `image` is PTX
+ * text or a cubin, borrowed for the call and read only when the key is not loaded; `name` (may be NULL) appears in
+ * messages. The entry stays valid until its last user has dropped it and its last hold is released. Errors:
+ * PROGRAM_INVALID with the compiler's log, OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY. Nothing is left on failure. */
 muster_status mu_module_cache_load(mu_module_cache *cache, const mu_key *key, const void *image, size_t bytes,
                                    const char *name, mu_module_entry **entry, muster_error *error);
 

@@ -12,7 +12,8 @@ typedef struct shape {
     int blocks;
 } shape;
 
-/* Open addressing with linear probing, at most half full; deletion moves the followers back, so there are no tombstones. */
+/* Open addressing with linear probing, at most half full; deletion moves the followers back, so there are no
+ * tombstones. */
 struct mu_occupancy_cache {
     mu_device *device;
     shape *shapes;

@@ -1,5 +1,5 @@
-/* Resident blocks per multiprocessor by launch shape, for one device: the driver is asked once per (function, threads of
- * a block, dynamic shared bytes). Entries die with their module (mu_occupancy_cache_forget, which the module cache
+/* Resident blocks per multiprocessor by launch shape, for one device: the driver is asked once per (function, threads
+ * of a block, dynamic shared bytes). Entries die with their module (mu_occupancy_cache_forget, which the module cache
  * calls). A failed query is not remembered, and running out of host memory only means asking again.
  *
  * Threading: the device's worker only. Nothing blocks. */

@@ -38,7 +38,7 @@ typedef struct slot {
     uint32_t seen;     /* sum of its counters when the score was last brought up to date */
 } slot;
 
-/* Counters are written by the reader's thread alone, with relaxed stores: whoever sums them may see any recent value. */
+/* Counters are written by the reader's thread alone, with relaxed stores: whoever sums them sees some recent value. */
 struct mu_ptx_reader {
     mu_ptx_cache *cache;
     mu_epoch_reader *section;
@@ -66,7 +66,7 @@ struct mu_ptx_cache {
     mu_ptx_cache_stats stats; /* hits are the readers' */
 };
 
-/* ----------------------------------------------------------------------------------------------------------- table -- */
+/* --------------------------------------------------------------------------------------------------------- table -- */
 
 /* ck_hs asks for memory without saying for which table. What it retires while readers may be inside is collected here,
  * by the writing thread, and deferred when its call has returned. */
@@ -141,7 +141,7 @@ static void entry_reclaim(mu_epoch_entry *reclaim) {
     entry_release((mu_ptx_entry *)(void *)((char *)reclaim - offsetof(mu_ptx_entry, reclaim)));
 }
 
-/* ------------------------------------------------------------------------------------------------ use and eviction -- */
+/* ---------------------------------------------------------------------------------------------- use and eviction -- */
 
 static void count_use(mu_ptx_reader *reader, uint32_t index) {
     _Atomic uint32_t *uses = &reader->uses[index];
@@ -232,7 +232,7 @@ static void table_insert(mu_ptx_cache *cache, mu_ptx_entry *entry) {
     if (++cache->insertions % cache->max_entries == 0) update_scores(cache, true);
 }
 
-/* ----------------------------------------------------------------------------------------------------- life, readers -- */
+/* ------------------------------------------------------------------------------------------------- life, readers -- */
 
 muster_status mu_ptx_cache_create(const mu_ptx_cache_options *options, mu_ptx_cache **out, muster_error *error) {
     mu_ptx_cache *cache = mu_alloc_zeroed(1, sizeof *cache);
@@ -326,7 +326,7 @@ void mu_ptx_reader_destroy(mu_ptx_reader *reader) {
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- get -- */
+/* ----------------------------------------------------------------------------------------------------------- get -- */
 
 static void lend(mu_ptx_entry *entry, mu_ptx_reader *section_of, mu_ptx_text *text) {
     *text = (mu_ptx_text){.text = entry->text, .bytes = entry->bytes, .entry = entry, .reader = section_of};

@@ -1,11 +1,11 @@
 /* Compiled PTX by key, shared by all devices and threads.
  *
- * A hit takes no lock and writes no line that another thread writes or reads on its hits: the table is a ck_hs read under
- * an epoch section, and uses are counted in the reader's own memory. A miss takes the cache's lock briefly; the lowering
- * itself runs outside it, once per key however many threads ask, and holds up no other key.
+ * A hit takes no lock and writes no line that another thread writes or reads on its hits: the table is a ck_hs read
+ * under an epoch section, and uses are counted in the reader's own memory. A miss takes the cache's lock briefly; the
+ * lowering itself runs outside it, once per key however many threads ask, and holds up no other key.
  *
- * Bounds: entries and bytes of text. What is used least (counts halve with time) goes first; a text larger than the byte
- * bound is handed out and not kept. An evicted text lives until everyone who holds it has released it.
+ * Bounds: entries and bytes of text. What is used least (counts halve with time) goes first; a text larger than the
+ * byte bound is handed out and not kept. An evicted text lives until everyone who holds it has released it.
  *
  * Threading: create and destroy alone; everything else from any thread, a reader by one thread at a time. */
 #ifndef MUSTER_CACHE_PTX_CACHE_H
@@ -47,10 +47,10 @@ typedef struct mu_ptx_text {
     mu_ptx_reader *reader;
 } mu_ptx_text;
 
-/* Makes the PTX of `key`. On success `*text` was allocated with mu_alloc, holds `*bytes` bytes and a NUL behind them, and
- * belongs to the cache. On failure it fills `error`, the compiler's log included, and leaves no memory behind.
- * Runs on the calling thread without any lock; it may block. It may ask the cache for other keys as long as no two
- * lowerings wait for each other. */
+/* Makes the PTX of `key`. On success `*text` was allocated with mu_alloc, holds `*bytes` bytes and a NUL behind them,
+ * and belongs to the cache. On failure it fills `error`, the compiler's log included, and leaves no memory behind. Runs
+ * on the calling thread without any lock; it may block. It may ask the cache for other keys as long as no two lowerings
+ * wait for each other. */
 typedef muster_status (*mu_ptx_lower_fn)(void *user, const mu_key *key, char **text, size_t *bytes,
                                          muster_error *error);
 

@@ -1,10 +1,10 @@
 /* Which (program, configuration) pairs have been found valid, so that validating one again costs a look-up.
  *
- * Only success is remembered: a failure is found again by whoever asks again, with its numbers. Bounded; when it is full
- * it starts over, for validating once more is never wrong.
+ * Only success is remembered: a failure is found again by whoever asks again, with its numbers. Bounded; when it is
+ * full it starts over, for validating once more is never wrong.
  *
- * Threading: any thread. Takes the cache's lock, never while it validates: two threads that ask for one pair at the same
- * moment may both validate it. Used where programs and graphs are made, not where jobs are submitted. */
+ * Threading: any thread. Takes the cache's lock, never while it validates: two threads that ask for one pair at the
+ * same moment may both validate it. Used where programs and graphs are made, not where jobs are submitted. */
 #ifndef MUSTER_CACHE_VALIDATION_CACHE_H
 #define MUSTER_CACHE_VALIDATION_CACHE_H
 

@@ -106,7 +106,7 @@ static void a_failure_is_not_kept_anywhere(void **state) {
     scratch_remove(f.path);
 }
 
-/* --------------------------------------------------------------------------------------------------------- lowering -- */
+/* ------------------------------------------------------------------------------------------------------ lowering -- */
 
 static muster_status lower(void *user, const mu_key *key, char **text, size_t *bytes, muster_error *error) {
     (void)key;
@@ -143,7 +143,7 @@ static void a_persistent_lowering_runs_once_for_all_processes(void **state) {
     scratch_remove(f.path);
 }
 
-/* ---------------------------------------------------------------------------------------------------- many threads -- */
+/* -------------------------------------------------------------------------------------------------- many threads -- */
 
 typedef struct asker {
     pthread_t thread;
@@ -211,7 +211,7 @@ static void sixteen_threads_by_four_devices_compile_once(void **state) {
     scratch_remove(f.path);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ dumps -- */
+/* --------------------------------------------------------------------------------------------------------- dumps -- */
 
 static int count_dumped(mu_dump_mode mode, bool failing) {
     mu_compile_caches caches;

@@ -96,7 +96,7 @@ static size_t read_file(const char *path, char *data, size_t capacity) {
     return (size_t)bytes;
 }
 
-/* --------------------------------------------------------------------------------------------------------- contents -- */
+/* ------------------------------------------------------------------------------------------------------ contents -- */
 
 static void what_is_stored_is_read_back_by_the_next_process(void **state) {
     (void)state;
@@ -157,7 +157,7 @@ static void it_is_the_owners_alone(void **state) {
     close_fixture(&f);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- damage -- */
+/* -------------------------------------------------------------------------------------------------------- damage -- */
 
 /* Damage is a miss that is logged once, and the next store replaces it. */
 static void assert_replaced(fixture *f, const char *why) {
@@ -262,7 +262,7 @@ static void odd_files_are_misses(void **state) {
     close_fixture(&f);
 }
 
-/* -------------------------------------------------------------------------------------------------- unusable places -- */
+/* ----------------------------------------------------------------------------------------------- unusable places -- */
 
 static void a_directory_that_cannot_be_made_is_one_warning(void **state) {
     (void)state;
@@ -309,7 +309,7 @@ static void writing_that_fails_is_one_warning(void **state) {
     close_fixture(&f);
 }
 
-/* ------------------------------------------------------------------------------------------------ where it is, or not -- */
+/* ------------------------------------------------------------------------------------------- where it is, or not -- */
 
 static void assert_directory(const mu_disk_cache_options *options, const char *expected) {
     mu_disk_cache *cache;
@@ -347,7 +347,7 @@ static void the_environment_names_the_directory(void **state) {
     scratch_remove(root);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ bound -- */
+/* --------------------------------------------------------------------------------------------------------- bound -- */
 
 /* Makes the entry look as if it had been used so long ago. */
 static void age(fixture *f, uint64_t number, time_t seconds) {

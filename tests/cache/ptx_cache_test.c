@@ -84,7 +84,7 @@ static bool holds(mu_ptx_cache *cache, uint64_t number) {
     return mu_ptx_cache_contains(cache, NULL, &key);
 }
 
-/* ------------------------------------------------------------------------------------------------------ single thread -- */
+/* ------------------------------------------------------------------------------------------------- single thread -- */
 
 static void lowers_once_and_counts_one_miss(void **state) {
     (void)state;
@@ -185,7 +185,7 @@ static void a_lowering_may_ask_for_other_keys_but_not_its_own(void **state) {
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- bounds -- */
+/* -------------------------------------------------------------------------------------------------------- bounds -- */
 
 static void the_default_bounds_are_512_entries_and_256_mib(void **state) {
     (void)state;
@@ -338,7 +338,7 @@ static void random_use_follows_the_model(void **state) {
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- loans -- */
+/* --------------------------------------------------------------------------------------------------------- loans -- */
 
 static void an_evicted_text_lives_until_it_is_released(void **state) {
     (void)state;
@@ -458,7 +458,7 @@ static void a_hit_writes_only_its_readers_memory(void **state) {
     assert_int_equal(muster_set_allocator(NULL, NULL), MUSTER_OK);
 }
 
-/* -------------------------------------------------------------------------------------------------- failing memory -- */
+/* ------------------------------------------------------------------------------------------------ failing memory -- */
 
 static muster_status everything_once(void) {
     mu_ptx_cache *cache;
@@ -503,7 +503,7 @@ static void every_allocation_failed_in_turn(void **state) {
     assert_true(n > 20);
 }
 
-/* ------------------------------------------------------------------------------------------------------ many threads -- */
+/* -------------------------------------------------------------------------------------------------- many threads -- */
 
 typedef struct asker {
     pthread_t thread;
