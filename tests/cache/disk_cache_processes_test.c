@@ -49,7 +49,7 @@ static mu_disk_cache *open_cache(const char *path) {
     return mu_disk_cache_open(&options, &cache, NULL) == MUSTER_OK ? cache : NULL;
 }
 
-/* A child: 0 when everything it read was right and undamaged. `steps` 0: until it is killed, a byte to `told` a step. */
+/* A child: 0 when everything it read was right and undamaged. `steps` 0: until it is killed, a byte to `told` each. */
 static int child(const char *path, unsigned seed, int steps, int told) {
     mu_disk_cache *cache = open_cache(path);
     if (!cache) return 2;
