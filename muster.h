@@ -267,8 +267,10 @@ typedef enum muster_access {
 
 /* Makes the range's host copy current and lends it to the caller until muster_buffer_release. Waits for every run
  * submitted before that uses the buffer; runs submitted later that use it wait for the release, unless both only read.
- * After MUSTER_WRITE the old content of the range is lost. `pointer` is the address of byte `offset`.
- * Blocks up to timeout_ns. One acquisition of a buffer at a time, except readers.
+ * After MUSTER_WRITE the old content of the range is lost. `pointer` is the address of byte `offset`; `bytes` 0 means to the
+ * end of the buffer. One acquisition of a buffer at a time, except readers.
+ * Blocks up to timeout_ns; 0 only tries, and leaves no trace. One that timed out later keeps its place until what it waited for
+ * has ended, so what comes after still comes after that.
  * Errors: TIMEOUT; OUT_OF_RANGE; DATA_UNDEFINED (reading after the last writer failed); TRANSFER_FAILED. */
 MUSTER_API muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint64_t bytes,
                                                muster_access access, uint64_t timeout_ns, void **pointer,

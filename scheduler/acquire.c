@@ -88,10 +88,17 @@ static void device_finished(mu_acquisition *a) {
     pthread_mutex_unlock(&a->lock);
 }
 
-static void drop_pieces(fetch_call *c) {
+/* What arrived is valid on the host from now on, whether somebody still waits for it or not: later attempts find it. */
+static void drop_pieces(fetch_call *c, bool arrived) {
+    mu_coherence *table = &c->acquisition->buffer->coherence;
     while (c->pieces) {
         fetch_piece *piece = c->pieces;
         c->pieces = piece->next;
+        if (arrived) {
+            mu_coherence_lock(table);
+            mu_coherence_copied(table, piece->low, piece->high, MUSTER_ANY_DEVICE, 0); /* false: just not remembered */
+            mu_coherence_unlock(table);
+        }
         atomic_fetch_sub_explicit(&piece->instance->pins, 1, memory_order_release);
         mu_free(piece);
     }
@@ -143,7 +150,7 @@ static void fetch(mu_actor *actor, mu_call *call) {
         fail(a, &error);
         if (muster_status_recovery(status) == MUSTER_RECOVERY_DEVICE_LOST) mu_actor_lose(actor, &error);
     }
-    drop_pieces(c);
+    drop_pieces(c, !status);
     device_finished(a);
 }
 
@@ -269,14 +276,27 @@ static muster_status wait_while(mu_acquisition *a, acquisition_state state, uint
     return status;
 }
 
-static muster_status wait_for_grant(mu_acquisition *a, uint64_t timeout_ns, muster_error *error) {
-    uint64_t deadline = mu_deadline_ns(timeout_ns);
+/* Whether nothing is left for the devices to do: no copy to make, and all it follows complete. */
+static bool is_free(const mu_acquisition *a) {
+    const muster_runtime *runtime = a->buffer->handle.runtime;
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if (a->calls[d].pieces || mu_timeline_done(&runtime->actors[d].timeline) < a->order.gate[d]) return false;
+    return !mu_buffer_is_writing_back(a->buffer);
+}
+
+static muster_status wait_for_grant(mu_acquisition *a, uint64_t deadline, uint64_t timeout_ns, muster_error *error) {
     muster_status status = wait_while(a, QUEUED, deadline, timeout_ns, error);
     if (status) return status;
     muster_error problem;
     mu_buffer_begin_host_use(a->buffer);
     a->uses_host = true;
-    if ((a->access & MUSTER_READ) && plan(a, &problem)) fail(a, &problem);
+    if ((a->access & MUSTER_READ) && plan(a, &problem)) {
+        fail(a, &problem);
+    } else if (is_free(a)) {
+        a->state = GRANTED;
+        acquisition_release(a); /* the devices' share */
+        return MUSTER_OK;
+    }
     pthread_mutex_lock(&a->lock);
     a->state = FETCHING;
     pthread_mutex_unlock(&a->lock);
@@ -299,13 +319,17 @@ muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint
     mu_acquisition *a;
     status = make_acquisition(buffer, offset, offset + bytes, access, &a, error);
     if (status) return status;
-    status = mu_order_enter(&buffer->handle.runtime->order, &a->order, error);
+    uint64_t deadline = mu_deadline_ns(timeout_ns);
+    mu_order *order = &buffer->handle.runtime->order;
+    /* With no time to wait it must not leave an entry behind either. */
+    status = timeout_ns ? mu_order_enter(order, &a->order, error) : mu_order_try_enter(order, &a->order, error);
     if (status) {
         acquisition_release(a); /* the devices' share: they were never asked */
         acquisition_release(a);
-        return status;
+        if (status != MUSTER_BUSY) return status;
+        return mu_fail(error, MUSTER_TIMEOUT, "the buffer is not free now: earlier runs or acquisitions use it; wait");
     }
-    status = wait_for_grant(a, timeout_ns, error);
+    status = wait_for_grant(a, deadline, timeout_ns, error);
     if (status == MUSTER_TIMEOUT) {
         acquisition_release(a);
         return status;

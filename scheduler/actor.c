@@ -253,6 +253,18 @@ void mu_actor_lose(mu_actor *actor, const muster_error *error) {
     mu_runtime_fault(actor->runtime, &actor->loss);
 }
 
+/* A task that was in flight: one of them is the cause. In serial mode there is one. */
+static void fail_suspect(mu_actor *actor, muster_run *run, mu_task *task) {
+    const mu_node *node = &run->graph->nodes[task->node];
+    muster_error error = actor->loss;
+    if (node->kind == MU_NODE_DISPATCH)
+        mu_fail(&error, actor->loss.status, "in flight: kernel %.64s of job %u; %.380s", mu_node_kernel_name(node),
+                node->job, actor->loss.message);
+    error.driver_code = actor->loss.driver_code;
+    mu_run_fail(run, task, error.status, &error);
+    mu_bind_undefine(run, node);
+}
+
 /* Everything that was enqueued or waits here ends with the loss; work of other runs that comes later does too. */
 static void end_everything(mu_actor *actor) {
     for (uint64_t number = actor->retired + 1; number <= actor->timeline.open; number++) {
@@ -260,10 +272,7 @@ static void end_everything(mu_actor *actor) {
         for (mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK; ref != MU_NO_TASK;) {
             mu_task *task = task_at(actor->runtime, ref);
             muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
-            if (!task->status) {
-                mu_run_fail(run, task, actor->loss.status, &actor->loss);
-                mu_bind_undefine(run, &run->graph->nodes[task->node]);
-            }
+            if (!task->status) fail_suspect(actor, run, task);
             ref = task->epoch_next;
         }
         bool closed = number < actor->timeline.open;

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -100,6 +101,9 @@ static muster_status read_key(const reading *r, mu_config *config) {
 }
 
 static muster_status read_file(const char *path, mu_config *config, muster_error *error) {
+    struct stat about;
+    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode))
+        return mu_fail(error, MUSTER_FILE_UNREADABLE, "%s is a directory; name a JSON file", path);
     json_error_t problem;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
     if (!root)

@@ -201,6 +201,8 @@ bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel) {
     return true;
 }
 
+const char *mu_node_kernel_name(const mu_node *node) { return node->as.dispatch.kernel->name; }
+
 static bool add_edge(muster_graph *graph, uint32_t node, uint32_t pred) {
     if (!mu_grow(&graph->edges, &graph->edge_capacity, graph->edge_count + 1, sizeof *graph->edges)) return false;
     graph->edges[graph->edge_count++] = (mu_edge){node, pred};

@@ -127,6 +127,8 @@ bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel);
 /* Every node of `job` after every node of `pred`. */
 bool mu_graph_add_edges(muster_graph *graph, muster_job job, muster_job pred);
 
+const char *mu_node_kernel_name(const mu_node *node); /* of a dispatch */
+
 static inline uint32_t mu_graph_job_end(const muster_graph *graph, muster_job job) {
     return job + 1 < graph->job_count ? graph->job_nodes[job + 1] : (uint32_t)graph->node_count;
 }

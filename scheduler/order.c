@@ -48,13 +48,16 @@ static uint32_t follow(const mu_order *order, mu_order_entry *entry, mu_order_en
     return edge + 1;
 }
 
-static uint32_t count_edges(const mu_order_entry *entry) {
+/* Edges that entering now would need: one for each entry to follow, passed or not; *waits counts those that have not. */
+static uint32_t count_edges(const mu_order_entry *entry, uint32_t *waits) {
     uint32_t edges = 0;
+    *waits = 0;
     for (uint32_t i = 0; i < entry->use_count; i++) {
         const mu_order_state *state = entry->uses[i].state;
-        if (state->writer) edges++;
-        if (entry->uses[i].writes)
-            for (const mu_order_use *reader = state->readers; reader; reader = reader->next) edges++;
+        if (state->writer) edges++, *waits += !state->writer->passed;
+        if (!entry->uses[i].writes) continue;
+        for (const mu_order_use *reader = state->readers; reader; reader = reader->next)
+            edges++, *waits += !reader->entry->passed;
     }
     return edges;
 }
@@ -78,17 +81,21 @@ static void enter_use(mu_order_use *use) {
     }
 }
 
-muster_status mu_order_enter(mu_order *order, mu_order_entry *entry, muster_error *error) {
+static muster_status enter(mu_order *order, mu_order_entry *entry, bool only_if_free, muster_error *error) {
     /* The edges are allocated outside the lock, for as many as were needed a moment ago, and some more. */
-    uint32_t capacity = 0;
+    uint32_t capacity = 0, waits;
     pthread_mutex_lock(&order->lock);
-    for (uint32_t needed; (needed = count_edges(entry)) > capacity;) {
+    for (uint32_t needed; (needed = count_edges(entry, &waits)) > capacity;) {
         pthread_mutex_unlock(&order->lock);
         capacity = needed + 8;
         mu_free(entry->edges);
         entry->edges = mu_alloc(capacity * sizeof *entry->edges);
         if (!entry->edges) return mu_fail_host_memory(error, "the order of a run", capacity * sizeof *entry->edges);
         pthread_mutex_lock(&order->lock);
+    }
+    if (only_if_free && waits) {
+        pthread_mutex_unlock(&order->lock);
+        return mu_fail(error, MUSTER_BUSY, "%u earlier runs or acquisitions come first", waits);
     }
     entry->pending = 1;
     uint32_t edge = 0;
@@ -104,6 +111,14 @@ muster_status mu_order_enter(mu_order *order, mu_order_entry *entry, muster_erro
     pthread_mutex_unlock(&order->lock);
     if (ready) entry->ready(entry);
     return MUSTER_OK;
+}
+
+muster_status mu_order_enter(mu_order *order, mu_order_entry *entry, muster_error *error) {
+    return enter(order, entry, false, error);
+}
+
+muster_status mu_order_try_enter(mu_order *order, mu_order_entry *entry, muster_error *error) {
+    return enter(order, entry, true, error);
 }
 
 void mu_order_pass(mu_order *order, mu_order_entry *entry) {
