@@ -49,6 +49,8 @@ for program in quickstart scan; do
     expect 1 "MUSTER_NO_DRIVER" env MUSTER_LIBCUDA=/nonexistent/libcuda.so "${call[@]}" --driver cuda
     grep -q '/nonexistent/libcuda.so' err || { echo "FAILED: the library is not named" >&2 && failed=1; }
     silent
+    expect 1 "MUSTER_" "${call[@]}" --driver cuda --devices 1000 # no driver here, or fewer devices
+    silent
     # Only "auto" takes the simulator instead, and says so.
     expect 0 "using the simulator, since there is no CUDA device" \
         env MUSTER_LIBCUDA=/nonexistent/libcuda.so "${call[@]}"

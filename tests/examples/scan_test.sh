@@ -4,7 +4,8 @@
 #
 #   scan_test.sh PROGRAM [sim|cuda]
 #
-# On the CUDA driver every device of the machine takes part, instead of 1 to 5 simulated ones.
+# On the CUDA driver every device of the machine takes part, instead of 1 to 5 simulated ones. Exit status 77: skipped,
+# there is no GPU.
 set -u
 export LC_ALL=C
 scan=$1 driver=${2:-sim}
@@ -18,6 +19,12 @@ fail() {
     [ -s "$dir/err" ] && sed 's/^/  stderr: /' "$dir/err" >&2
     exit 1
 }
+
+printf 'aab' > text
+if [ "$driver" = cuda ] && ! "$scan" --driver cuda --pattern a text > got 2> err &&
+    grep -q 'MUSTER_NO_DRIVER\|MUSTER_NO_DEVICE' err; then
+    echo "SKIPPED: no CUDA device" && exit 77
+fi
 
 # same OPTIONS -- FILE... : the patterns in the array `patterns`, counted by scan with the options and by grep.
 same() {
