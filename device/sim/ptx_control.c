@@ -43,7 +43,7 @@ enum {
     LANEMASK_EQ, LANEMASK_LE, LANEMASK_LT, LANEMASK_GE, LANEMASK_GT, DYNAMIC_SMEM, TOTAL_SMEM, AGGR_SMEM,
     CLUSTERID_X, CLUSTERID_Y, CLUSTERID_Z, NCLUSTERID_X, NCLUSTERID_Y, NCLUSTERID_Z,
     CLUSTER_CTAID_X, CLUSTER_CTAID_Y, CLUSTER_CTAID_Z, CLUSTER_NCTAID_X, CLUSTER_NCTAID_Y, CLUSTER_NCTAID_Z,
-    CLUSTER_CTARANK, CLUSTER_NCTARANK, IS_EXPLICIT_CLUSTER, ZERO, PM64, RESERVED_BEGIN, RESERVED_END, RESERVED_CAP
+    CLUSTER_CTARANK, CLUSTER_NCTARANK, IS_EXPLICIT_CLUSTER, WORKSPACE_LOW, WORKSPACE_HIGH, ZERO
 };
 
 static const struct {
@@ -66,8 +66,9 @@ static const struct {
     {"%cluster_ctaid", CLUSTER_CTAID_X, true, PTX_U32}, {"%cluster_nctaid", CLUSTER_NCTAID_X, true, PTX_U32},
     {"%cluster_ctarank", CLUSTER_CTARANK, false, PTX_U32}, {"%cluster_nctarank", CLUSTER_NCTARANK, false, PTX_U32},
     {"%is_explicit_cluster", IS_EXPLICIT_CLUSTER, false, PTX_PRED},
-    {"%reserved_smem_offset_begin", RESERVED_BEGIN, false, PTX_B32}, {"%reserved_smem_offset_end", RESERVED_END, false, PTX_B32},
-    {"%reserved_smem_offset_cap", RESERVED_CAP, false, PTX_B32},
+    {"%reserved_smem_offset_begin", ZERO, false, PTX_B32}, {"%reserved_smem_offset_end", ZERO, false, PTX_B32},
+    {"%reserved_smem_offset_cap", ZERO, false, PTX_B32}, {"%envreg1", WORKSPACE_HIGH, false, PTX_B32},
+    {"%envreg2", WORKSPACE_LOW, false, PTX_B32},
 };
 
 int sim_ptx_special(ptx_name name, ptx_name component) {
@@ -83,9 +84,10 @@ int sim_ptx_special(ptx_name name, ptx_name component) {
             default: return -1;
         }
     }
-    /* Performance counters exist and count nothing. */
-    if (name.bytes == 4 && memcmp(name.text, "%pm", 3) == 0 && name.text[3] >= '0' && name.text[3] <= '7' && !component.bytes) return ZERO;
-    return -1;
+    /* Performance counters and the other environment registers exist and hold nothing. */
+    bool counter = name.bytes == 4 && memcmp(name.text, "%pm", 3) == 0 && name.text[3] >= '0' && name.text[3] <= '7';
+    bool environment = (name.bytes == 8 || name.bytes == 9) && memcmp(name.text, "%envreg", 7) == 0;
+    return (counter || environment) && !component.bytes ? ZERO : -1;
 }
 
 ptx_type sim_ptx_special_type(int special) {
@@ -136,6 +138,9 @@ static uint64_t special_of_block(ptx_context *x, uint32_t special) {
         case CLUSTER_NCTAID_X: case CLUSTER_NCTAID_Y: case CLUSTER_NCTAID_Z: return cluster[special - CLUSTER_NCTAID_X];
         case CLUSTER_CTARANK:
             return block->id[0] % cluster[0] + cluster[0] * (block->id[1] % cluster[1] + cluster[1] * (block->id[2] % cluster[2]));
+        /* Where cooperative groups keeps the barrier of the grid; none when the grid is not cooperative. */
+        case WORKSPACE_LOW: return launch->cooperative ? (uint32_t)(uintptr_t)x->grid->workspace : 0;
+        case WORKSPACE_HIGH: return launch->cooperative ? (uint64_t)(uintptr_t)x->grid->workspace >> 32 : 0;
         case CLUSTER_NCTARANK: return cluster[0] * cluster[1] * cluster[2];
         default: return 0;
     }

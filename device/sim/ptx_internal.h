@@ -22,6 +22,7 @@ enum {
     PTX_MAX_FRAME_BYTES = 8 << 20,
     PTX_MAX_LOCAL_BYTES = 512 << 10,
     PTX_MAX_SHARED_BYTES = 227 << 10,
+    PTX_WORKSPACE_BYTES = 64, /* of a cooperative grid */
 };
 
 /* Windows of generic addresses that are not global memory. Device addresses are host addresses, below 2^47. */

@@ -20,6 +20,7 @@ struct ptx_grid {
     atomic_bool stop;      /* relaxed: workers look at it once a slice; joining them orders everything else */
     atomic_flag fault_taken; /* the first fault wins; what it wrote is read after the workers are joined */
     sim_fault fault;
+    _Alignas(16) unsigned char workspace[PTX_WORKSPACE_BYTES]; /* zero at first; cooperative kernels reach it by %envreg1, 2 */
 };
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/sim/ptx_launch.h"
 #include "device/sim/ptx_parse.h"
 
 /* ----------------------------------------------------------------------------------------------------------- faults -- */
@@ -48,6 +49,9 @@ static const ptx_range *find_range(ptx_context *x, uint64_t address) {
     for (unsigned r = 0; r < PTX_RANGE_CACHE; r++)
         if (address >= x->ranges[r].low && address < x->ranges[r].high) return &x->ranges[r];
     const sim_range *range = sim_memory_lookup(x->launch->memory, address);
+    uint64_t workspace = (uint64_t)(uintptr_t)x->grid->workspace;
+    sim_range own = {workspace, workspace + PTX_WORKSPACE_BYTES, true, NULL};
+    if (!range && x->launch->cooperative && address >= own.low && address < own.high) range = &own;
     if (!range) return NULL;
     ptx_range *entry = &x->ranges[x->next_range++ % PTX_RANGE_CACHE];
     *entry = (ptx_range){range->low, range->high, range->writable, range->initialised};

@@ -93,7 +93,7 @@ static void fill_info(ptx_parser *p, sim_function *f, const uint8_t *reached) {
         local += p->module->functions[g].local_bytes;
         if (p->module->functions[g].live_registers > registers) registers = p->module->functions[g].live_registers;
     }
-    registers = (registers + 4 + 7) & ~7; /* addresses and temporaries of the real code; allocated by eights */
+    registers = (registers + 2 + 7) & ~7; /* room for temporaries of the real code; allocated by eights */
     if (registers < 16) registers = 16;
     if (registers > 255) registers = 255;
     if (f->max_registers >= 16 && registers > f->max_registers) registers = f->max_registers;

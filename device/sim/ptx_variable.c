@@ -339,6 +339,7 @@ enum { MAX_REGISTERS = 1 << 20 };
 
 void sim_ptx_parse_registers(ptx_parser *p) {
     declaration d = parse_declaration(p);
+    if (d.type == PTX_B128) sim_ptx_error(p, d.line, "registers of .b128 are not known to the simulator; use two of .b64");
     do {
         uint32_t line = p->token.line;
         ptx_name name = sim_ptx_expect_name(p, "the register's name");
@@ -373,6 +374,7 @@ ptx_formal sim_ptx_parse_formal(ptx_parser *p, bool entry, uint32_t *place) {
     dimensions size = parse_dimensions(p);
     ptx_formal formal = {.name = sim_ptx_keep_name(p, name), .type = d.type, .in_register = in_register};
     if (in_register) {
+        if (d.type == PTX_B128 || d.type == PTX_PRED || d.vector > 1 || size.rank) sim_ptx_error(p, line, "a parameter in a register must be a scalar of up to 64 bits");
         ptx_symbol *s = sim_ptx_declare(p, name, PTX_SYMBOL_REGISTER, line);
         s->type = d.type;
         s->index = sim_ptx_new_register(p, d.type);
