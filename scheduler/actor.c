@@ -249,6 +249,8 @@ void mu_actor_lose(mu_actor *actor, const muster_error *error) {
     if (actor->lost) return;
     actor->lost = true;
     actor->loss = *error;
+    /* A call that must not fail did: whatever its code, this device is no longer of use. */
+    if (muster_status_recovery(error->status) != MUSTER_RECOVERY_DEVICE_LOST) actor->loss.status = MUSTER_DEVICE_LOST;
     actor->loss.device = actor->index;
     mu_runtime_fault(actor->runtime, &actor->loss);
 }
@@ -387,11 +389,7 @@ static bool enqueue_ready(mu_actor *actor) {
 static void close_and_hand_over(mu_actor *actor) {
     muster_error error;
     if (!actor->lost) {
-        muster_status status = mu_actor_close_epoch(actor, &error);
-        if (!status && (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) &&
-            actor->retired + 1 < actor->timeline.open)
-            status = mu_lane_synchronize(actor->device, MU_LANE_DISPATCH, &error);
-        if (status) mu_actor_lose(actor, &error);
+        if (mu_actor_close_epoch(actor, &error)) mu_actor_lose(actor, &error);
     }
     answer_awaiting(actor);
     flush_outbox(actor);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "device/launch.h"
 #include "scheduler/buffer.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
@@ -49,6 +50,15 @@ static mu_epoch_wait wait_for_predecessors(mu_actor *actor, muster_run *run, con
     return MU_EPOCH_DONE;
 }
 
+/* For the counters; negative when it cannot be told. */
+static int occupancy_of(mu_actor *actor, const mu_launch *launch) {
+    int blocks;
+    uint32_t threads = launch->block[0] * launch->block[1] * launch->block[2];
+    return mu_occupancy_cache_get(actor->occupancy, launch->function, threads, launch->dynamic_shared_bytes, &blocks, NULL)
+               ? -1
+               : blocks;
+}
+
 static muster_status launch(mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
                             muster_error *error) {
     void *slots[MU_MAX_PARAMETERS];
@@ -69,8 +79,11 @@ static muster_status launch(mu_actor *actor, const muster_run *run, const mu_nod
     memcpy(launch.grid, node->as.dispatch.grid, sizeof launch.grid);
     memcpy(launch.block, node->as.dispatch.block, sizeof launch.block);
     /* The shape was checked when the job was added; only a cooperative grid also depends on the loaded function. */
-    return launch.cooperative ? mu_launch_validated(actor->device, &launch, error)
-                              : mu_launch_prepared(actor->device, &launch, error);
+    muster_status status = launch.cooperative ? mu_launch_validated(actor->device, &launch, error)
+                                              : mu_launch_prepared(actor->device, &launch, error);
+    if (status) return status;
+    bool serial = actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL;
+    return mu_launch_account(actor->device, &launch, serial, occupancy_of(actor, &launch), error);
 }
 
 static muster_status start(mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
