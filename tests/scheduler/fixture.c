@@ -1,12 +1,18 @@
 #include "tests/scheduler/fixture.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "device/sim/sim.h"
+#include "scheduler/runtime.h"
 
 _Thread_local muster_error reported;
 
@@ -46,8 +52,19 @@ void fixture_equal_spec(uint32_t devices, char spec[FIXTURE_SPEC_BYTES]) {
 }
 
 void fixture_mixed_spec(uint32_t devices, uint64_t seed, char spec[FIXTURE_SPEC_BYTES]) {
-    (void)seed;
-    fixture_equal_spec(devices, spec);
+    static const char *const presets[] = {"H200", "A100", "L4", "RTX 4090", "T4"};
+    size_t used = 0;
+    uint64_t draw = seed * 0x9e3779b97f4a7c15u;
+    used += (size_t)snprintf(spec + used, FIXTURE_SPEC_BYTES - used, "{\"seed\": %" PRIu64 ", \"devices\": [", seed);
+    for (uint32_t d = 0; d < devices; d++)
+        used += (size_t)snprintf(spec + used, FIXTURE_SPEC_BYTES - used, "%s{\"preset\": \"%s\"}", d ? ", " : "",
+                                 presets[(draw >> 2 * d) % 5]);
+    used += (size_t)snprintf(spec + used, FIXTURE_SPEC_BYTES - used, "], \"peers\": ");
+    switch (devices > 1 ? (draw >> 40) % 3 : 0) {
+        case 0: snprintf(spec + used, FIXTURE_SPEC_BYTES - used, "\"all\"}"); break;
+        case 1: snprintf(spec + used, FIXTURE_SPEC_BYTES - used, "\"none\"}"); break;
+        default: snprintf(spec + used, FIXTURE_SPEC_BYTES - used, "[[0, %u]]}", devices - 1); break;
+    }
 }
 
 void fixture_open_with(fixture *fixture, uint32_t devices, const muster_config *config) {
@@ -122,7 +139,7 @@ muster_job_result fixture_result(const muster_run *run, muster_job job) {
 void fixture_read(muster_buffer *buffer, uint64_t offset, uint64_t bytes, void *to) {
     void *pointer;
     OK(muster_buffer_acquire(buffer, offset, bytes, MUSTER_READ, fixture_wait_ns, &pointer, &reported));
-    memcpy(to, pointer, bytes);
+    memmove(to, pointer, bytes); /* it may be the host memory itself */
     OK(muster_buffer_release(buffer, pointer, &reported));
 }
 
@@ -147,4 +164,42 @@ muster_job fixture_affine(const fixture *fixture, muster_graph *graph, muster_bu
                          ARGS(muster_buffer_arg(buffer, MUSTER_READ_WRITE), muster_u32_arg(factor),
                               muster_u32_arg(term), muster_u32_arg(words)));
     return fixture_add(graph, &dispatch);
+}
+
+mu_driver *fixture_driver(const fixture *fixture) { return fixture->runtime->driver; }
+
+void fixture_hold(const fixture *fixture, int device, bool held) { mu_sim_hold(fixture_driver(fixture), device, held); }
+
+void fixture_hold_all(const fixture *fixture, bool held) {
+    for (int device = 0; device < muster_device_count(fixture->runtime); device++) fixture_hold(fixture, device, held);
+}
+
+void fixture_planned_spec(uint32_t devices, const char *plan, char spec[FIXTURE_SPEC_BYTES]) {
+    snprintf(spec, FIXTURE_SPEC_BYTES, "{\"devices\": %u, \"faults\": %s}", devices, plan);
+}
+
+static atomic_long live_blocks;
+
+static void *count_reallocate(void *user, void *pointer, size_t bytes) {
+    (void)user;
+    void *result = realloc(pointer, bytes);
+    if (result && !pointer) atomic_fetch_add_explicit(&live_blocks, 1, memory_order_relaxed);
+    return result;
+}
+
+static void count_release(void *user, void *pointer) {
+    (void)user;
+    atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);
+    free(pointer);
+}
+
+void fixture_count_memory(void) {
+    const muster_allocator counting = {count_reallocate, count_release, NULL};
+    OK(muster_set_allocator(&counting, &reported));
+    atomic_store_explicit(&live_blocks, 0, memory_order_relaxed);
+}
+
+long fixture_live_blocks(void) {
+    OK(muster_set_allocator(NULL, &reported));
+    return atomic_load_explicit(&live_blocks, memory_order_relaxed);
 }

@@ -7,9 +7,7 @@
 #include <stdint.h>
 
 #include "muster.h"
-
-/* kernels.ptx as a C string. */
-extern const char test_kernels_ptx[];
+#include "tests/scheduler/kernels.h"
 
 /* Every call under test passes &reported. */
 extern _Thread_local muster_error reported;
@@ -43,6 +41,23 @@ void fixture_open(fixture *fixture, uint32_t devices);
 void fixture_open_with(fixture *fixture, uint32_t devices, const muster_config *config);
 void fixture_close(fixture *fixture); /* everything must have ended */
 muster_kernel *fixture_kernel(const fixture *fixture, const char *entry);
+
+/* The simulated driver that a runtime stands on, for its test gates (device/sim/sim.h). */
+struct mu_driver *fixture_driver(const fixture *fixture);
+/* While a device is held it begins nothing. */
+void fixture_hold(const fixture *fixture, int device, bool held);
+void fixture_hold_all(const fixture *fixture, bool held);
+/* A machine of `devices` equal devices whose fault plan is `plan`, the JSON of a list. */
+/* The driver refuses the nth kernel launch on a device. */
+#define FIXTURE_FAIL_LAUNCH(device, nth)                                                                               \
+    "[{\"kind\": \"fail\", \"entry\": \"launch_kernel\", \"device\": " #device ", \"nth\": " #nth                      \
+    ", \"code\": \"INVALID_VALUE\"}]"
+void fixture_planned_spec(uint32_t devices, const char *plan, char spec[FIXTURE_SPEC_BYTES]);
+
+/* Counts live blocks of Muster's host memory from now on; the second gives malloc back and says how many were left. No
+ * runtime may exist at either. */
+void fixture_count_memory(void);
+long fixture_live_blocks(void);
 
 /* One-dimensional dispatches with arguments in place: add(graph, kernel, blocks, threads, args(muster_u32_arg(1), ...)). */
 typedef struct fixture_args {

@@ -1,0 +1,243 @@
+/* Every n-th host allocation and every n-th driver call fails, in a small program that uses all of muster.h: what is
+ * reported is an error of the right kind, what succeeds is right, nothing hangs, and nothing is left behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/sanitizer.h"
+#include "device/driver.h"
+#include "device/sim/sim.h"
+#include "tests/scheduler/fixture.h"
+
+enum { ELEMENTS = 700, THREADS = 64, BINS = 5 };
+
+/* Under a sanitizer each run takes ten times as long: try every so manieth place. */
+static const uint64_t stride = MU_TSAN || MU_ASAN ? 11 : 1;
+
+/* How far the program came. */
+typedef struct outcome {
+    muster_status status; /* of the first call that failed */
+    muster_error error;   /* its error */
+    muster_error last;    /* filled by every call */
+    bool wrong;           /* all succeeded, but the result is not right */
+} outcome;
+
+static bool failed(outcome *outcome, muster_status status) {
+    if (outcome->status == MUSTER_OK && status != MUSTER_OK) {
+        outcome->status = status;
+        outcome->error = outcome->last;
+    }
+    return status != MUSTER_OK;
+}
+
+typedef struct parts {
+    muster_program *program;
+    muster_kernel *mix, *sum;
+    muster_buffer *in, *out, *acc;
+    muster_graph *graph;
+    muster_run *run;
+} parts;
+
+static bool build(muster_runtime *runtime, parts *parts, uint32_t input[ELEMENTS], outcome *out) {
+    muster_error *error = &out->last;
+    muster_job job[4];
+    if (failed(out, muster_program_from_ptx(runtime, test_kernels_ptx, 0, "kernels", &parts->program, error)) ||
+        failed(out, muster_program_kernel(parts->program, "mix32", &parts->mix, error)) ||
+        failed(out, muster_program_kernel(parts->program, "sum_u64", &parts->sum, error)) ||
+        failed(out, muster_buffer_create(runtime, 4 * ELEMENTS, input, &parts->in, error)) ||
+        failed(out, muster_buffer_create(runtime, 4 * ELEMENTS, NULL, &parts->out, error)) ||
+        failed(out, muster_buffer_create(runtime, 8 * BINS, NULL, &parts->acc, error)) ||
+        failed(out, muster_graph_create(runtime, &parts->graph, error)))
+        return false;
+    muster_arg block_out = muster_block_cut(muster_buffer_arg(parts->out, MUSTER_WRITE), 4 * THREADS);
+    muster_arg block_in = muster_block_cut(muster_buffer_arg(parts->in, MUSTER_READ), 4 * THREADS);
+    uint32_t blocks = (ELEMENTS + THREADS - 1) / THREADS;
+    muster_dispatch mix =
+        fixture_dispatch(parts->mix, blocks, THREADS,
+                         ARGS(block_out, block_in, muster_u32_arg(3), muster_shard_offset_arg(THREADS, ELEMENTS, 4),
+                              muster_shard_count_arg(THREADS, ELEMENTS, 4)));
+    block_in.buffer = parts->out;
+    muster_dispatch sum = fixture_dispatch(
+        parts->sum, blocks, THREADS,
+        ARGS(muster_sum_arg(parts->acc, MUSTER_U64), muster_u32_arg(BINS), block_in, muster_u32_arg(9),
+             muster_shard_offset_arg(THREADS, ELEMENTS, 8), muster_shard_count_arg(THREADS, ELEMENTS, 8)));
+    mix.flags = sum.flags = MUSTER_DISPATCH_SHARDED;
+    uint32_t scalar = 4;
+    return !failed(out, muster_graph_dispatch(parts->graph, &mix, &job[0], error)) &&
+           !failed(out, muster_graph_fill(parts->graph, parts->out, 0, 64, 5, 4, &job[1], error)) &&
+           !failed(out, muster_graph_copy(parts->graph, parts->out, 1024, parts->out, 0, 512, &job[2], error)) &&
+           !failed(out, muster_graph_dispatch(parts->graph, &sum, &job[3], error)) &&
+           !failed(out, muster_graph_after(parts->graph, job[3], job[0], error)) &&
+           !failed(out, muster_graph_set_argument(parts->graph, job[0], 2, &scalar, sizeof scalar, error));
+}
+
+/* Two runs, the second while the first may be unfinished, and the result home. */
+static bool work(muster_runtime *runtime, parts *parts, uint64_t result[BINS], outcome *out) {
+    muster_error *error = &out->last;
+    muster_run *second = NULL;
+    void *pointer;
+    if (failed(out, muster_submit(runtime, parts->graph, &parts->run, error))) return false;
+    if (!failed(out, muster_submit(runtime, parts->graph, &second, error)))
+        failed(out, muster_run_wait(second, fixture_wait_ns, error));
+    muster_run_destroy(second);
+    failed(out, muster_run_wait(parts->run, fixture_wait_ns, error));
+    muster_status status =
+        muster_buffer_acquire(parts->acc, 0, 8 * BINS, MUSTER_READ, fixture_wait_ns, &pointer, error);
+    if (failed(out, status)) return false;
+    memcpy(result, pointer, 8 * BINS);
+    failed(out, muster_buffer_release(parts->acc, pointer, error));
+    return out->status == MUSTER_OK;
+}
+
+static uint64_t calls[512]; /* of each driver entry in the last run of the program, by its place in the table */
+
+static const char *const entry_names[] = {
+#define ENTRY_NAME(member, symbol, parameters) #member,
+    MU_DRIVER_ENTRIES(ENTRY_NAME, ENTRY_NAME)
+#undef ENTRY_NAME
+};
+enum { ENTRIES = sizeof entry_names / sizeof entry_names[0] };
+
+/* The whole program on two devices. `expected` may be NULL. */
+static outcome run_program(const char *spec, const uint64_t expected[BINS], uint64_t result[BINS]) {
+    static const muster_config two_devices = {.struct_size = sizeof two_devices};
+    uint32_t input[ELEMENTS];
+    outcome out = {.status = MUSTER_OK};
+    parts parts = {0};
+    fixture fixture = {0};
+    for (uint32_t i = 0; i < ELEMENTS; i++) input[i] = i * 2654435761u;
+    muster_config config = two_devices;
+    config.driver = "sim";
+    config.sim = spec;
+    if (failed(&out, muster_runtime_create(&config, &fixture.runtime, &out.last))) return out;
+    if (build(fixture.runtime, &parts, input, &out) && work(fixture.runtime, &parts, result, &out) && expected)
+        out.wrong = memcmp(result, expected, 8 * BINS) != 0;
+    for (int entry = 0; entry < ENTRIES; entry++)
+        calls[entry] = mu_sim_calls(fixture_driver(&fixture), entry_names[entry]);
+    muster_run_destroy(parts.run);
+    muster_graph_destroy(parts.graph);
+    muster_buffer_destroy(parts.in);
+    muster_buffer_destroy(parts.out);
+    muster_buffer_destroy(parts.acc);
+    muster_program_destroy(parts.program);
+    OK(muster_runtime_destroy(fixture.runtime, fixture_wait_ns, &reported));
+    return out;
+}
+
+static void clean_run(const char *spec, uint64_t result[BINS]) {
+    outcome out = run_program(spec, NULL, result);
+    if (out.status != MUSTER_OK) fail_msg("%s", out.error.message);
+    for (int bin = 0; bin < BINS; bin++) assert_int_not_equal(result[bin], 0);
+}
+
+static void check(const outcome *out, const char *what, uint64_t n) {
+    if (out->wrong)
+        fail_msg("%s %llu failed, no error was reported, and the result is wrong", what, (unsigned long long)n);
+    if (out->status == MUSTER_OK) return;
+    if (out->status == MUSTER_TIMEOUT || out->status == MUSTER_INTERNAL || out->error.status != out->status ||
+        !out->error.message[0] || strchr(out->error.message, '\n'))
+        fail_msg("%s %llu failed: reported as %s: %.492s", what, (unsigned long long)n, muster_status_name(out->status),
+                 out->error.message);
+}
+
+/* What a lack of host memory may be reported as: itself; or, when the simulator ran out, what a driver would say. */
+static bool is_lack_of_memory(const outcome *out) {
+    return muster_status_recovery(out->status) != MUSTER_RECOVERY_FIX_CALL || out->status == MUSTER_PROGRAM_INVALID;
+}
+
+static void fail_allocations(bool sticky) {
+    uint64_t expected[BINS], result[BINS], failures = 0;
+    char spec[FIXTURE_SPEC_BYTES];
+    fixture_equal_spec(2, spec);
+    clean_run(spec, expected);
+    for (uint64_t n = 1;; n += stride) {
+        fixture_count_memory();
+        mu_alloc_fail_at(n, sticky);
+        outcome out = run_program(spec, expected, result);
+        uint64_t hits = mu_alloc_fail_hits();
+        mu_alloc_fail_at(0, false);
+        long left = fixture_live_blocks();
+        check(&out, "allocation", n);
+        if (left != 0)
+            fail_msg("allocation %llu failed: %ld blocks are left, after %s: %.492s", (unsigned long long)n, left,
+                     muster_status_name(out.status), out.error.message);
+        if (out.status != MUSTER_OK && !is_lack_of_memory(&out))
+            fail_msg("allocation %llu failed: reported as %s: %.492s", (unsigned long long)n,
+                     muster_status_name(out.status), out.error.message);
+        if (hits == 0) break;
+        failures += out.status != MUSTER_OK;
+    }
+    assert_true(failures * stride > 50);
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    fail_allocations(false);
+}
+
+static void memory_may_run_out_for_good(void **state) {
+    (void)state;
+    fail_allocations(true);
+}
+
+static void fail_driver_calls(const char *code, const char *repeat, uint64_t step) {
+    uint64_t expected[BINS], result[BINS], budget[ENTRIES];
+    char spec[FIXTURE_SPEC_BYTES], plan[256];
+    fixture_equal_spec(2, spec);
+    clean_run(spec, expected);
+    for (int entry = 0; entry < ENTRIES; entry++) budget[entry] = calls[entry];
+    for (int entry = 0; entry < ENTRIES; entry++) {
+        /* A few more than before destruction, for the calls that it makes. */
+        for (uint64_t n = 1; n <= budget[entry] + 3; n += step) {
+            snprintf(plan, sizeof plan,
+                     "[{\"kind\": \"fail\", \"entry\": \"%s\", \"nth\": %llu, \"code\": \"%s\", \"repeat\": %s}]",
+                     entry_names[entry], (unsigned long long)n, code, repeat);
+            fixture_planned_spec(2, plan, spec);
+            fixture_count_memory();
+            outcome out = run_program(spec, expected, result);
+            long left = fixture_live_blocks();
+            check(&out, entry_names[entry], n);
+            if (left != 0)
+                fail_msg("%s %llu failed: %ld blocks are left, after %s: %.492s", entry_names[entry],
+                         (unsigned long long)n, left, muster_status_name(out.status), out.error.message);
+        }
+    }
+}
+
+static void every_driver_call_may_run_out_of_memory(void **state) {
+    (void)state;
+    fail_driver_calls("OUT_OF_MEMORY", "1", stride);
+}
+
+static void every_driver_call_may_fail_unexpectedly(void **state) {
+    (void)state;
+    fail_driver_calls("UNKNOWN", "1", stride);
+}
+
+static void every_driver_call_may_report_a_fault(void **state) {
+    (void)state;
+    fail_driver_calls("ILLEGAL_ADDRESS", "1", 3 * stride);
+}
+
+static void every_driver_call_may_fail_from_then_on(void **state) {
+    (void)state;
+    fail_driver_calls("OUT_OF_MEMORY", "\"forever\"", 3 * stride);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(memory_may_run_out_for_good),
+        cmocka_unit_test(every_driver_call_may_run_out_of_memory),
+        cmocka_unit_test(every_driver_call_may_fail_unexpectedly),
+        cmocka_unit_test(every_driver_call_may_report_a_fault),
+        cmocka_unit_test(every_driver_call_may_fail_from_then_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

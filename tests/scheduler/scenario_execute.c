@@ -1,0 +1,416 @@
+/* Carrying a scenario out through muster.h. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/scheduler/fixture.h"
+#include "tests/scheduler/scenario.h"
+
+typedef struct execution {
+    const sc_executor *executor;
+    const scenario *scenario;
+    const sc_expected *expected;
+    muster_buffer *buffer[SC_MAX_BUFFERS];
+    uint8_t *host[SC_MAX_BUFFERS];
+    muster_graph *graph[SC_MAX_GRAPHS];
+    muster_job job_id[SC_MAX_GRAPHS][SC_MAX_JOBS]; /* jobs that were dropped have none */
+    sc_job job[SC_MAX_GRAPHS][SC_MAX_JOBS];        /* with the values that were set */
+    muster_run *run[SC_MAX_STEPS];
+    void *pointer[SC_MAX_STEPS]; /* acquire steps */
+
+    /* Whose turn it is; everything else above is touched by the thread that has it only. */
+    pthread_mutex_t lock;
+    pthread_cond_t turned;
+    uint32_t turn;
+    bool failed; /* under the lock */
+    sc_failure *failure;
+} execution;
+
+static bool fail(execution *run, bool hang, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static bool fail(execution *run, bool hang, const char *format, ...) {
+    pthread_mutex_lock(&run->lock);
+    if (!run->failed) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(run->failure->text, sizeof run->failure->text, format, arguments);
+        va_end(arguments);
+        run->failed = true;
+    }
+    run->failure->hang |= hang;
+    pthread_cond_broadcast(&run->turned);
+    pthread_mutex_unlock(&run->lock);
+    return false;
+}
+
+static bool fail_status(execution *run, const char *what, uint32_t index, const muster_error *error) {
+    return fail(run, error->status == MUSTER_TIMEOUT, "%s %" PRIu32 ": %s: %s", what, index,
+                muster_status_name(error->status), error->message);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- graphs -- */
+
+static muster_arg buffer_argument(execution *run, const sc_job *job, const sc_range *range) {
+    muster_arg arg = muster_range_arg(run->buffer[range->buffer], range->access, range->offset, range->bytes);
+    if (range->offset + range->bytes == run->scenario->buffer[range->buffer].bytes) arg.bytes = 0;
+    if (range->cut == MUSTER_CUT_REDUCE) {
+        static const muster_type types[] = {MUSTER_I32, MUSTER_U32, MUSTER_I64, MUSTER_U64, MUSTER_F32, MUSTER_F64};
+        arg.cut = MUSTER_CUT_REDUCE;
+        arg.type = types[job->op - SC_SUM_I32];
+    } else if (job->sharded && range->cut == MUSTER_CUT_BLOCK) {
+        uint32_t elements = job->count ? range->bytes / job->count : 0;
+        arg = muster_block_cut(arg, (uint64_t)job->slice_elements * elements);
+    }
+    return arg;
+}
+
+/* The arguments of a kernel in the order of its parameters (kernels.cu). */
+static uint32_t make_arguments(execution *run, const sc_job *job, muster_arg arg[8]) {
+    uint32_t n = 0, wide = job->op == SC_MIX32 || job->op == SC_PAIR || job->op == SC_BYTES ? 4 : 8;
+    bool sum = job->op >= SC_SUM_I32 && job->op <= SC_SUM_F64;
+    bool settle = job->op == SC_SETTLE_F32 || job->op == SC_SETTLE_F64;
+    arg[n++] = buffer_argument(run, job, &job->range[0]);
+    if (sum) arg[n++] = muster_u32_arg(job->extent);
+    for (uint32_t r = 1; r < job->range_count; r++) arg[n++] = buffer_argument(run, job, &job->range[r]);
+    if (job->op == SC_MIX || job->op == SC_TWIDDLE) arg[n++] = muster_u32_arg(job->extent);
+    if (job->op == SC_WEIGHTED)
+        arg[n++] = muster_value_arg(job->weights, sizeof job->weights);
+    else if (!settle)
+        arg[n++] = muster_u32_arg(job->scalar);
+    arg[n++] = muster_shard_offset_arg(job->slice_elements, job->count, wide);
+    arg[n++] = muster_shard_count_arg(job->slice_elements, job->count, wide);
+    return n;
+}
+
+/* Which argument set_argument replaces. */
+static uint32_t value_index(const sc_job *job) {
+    if (job->op == SC_MIX) return 4;
+    if (job->op == SC_TWIDDLE || job->op == SC_PAIR) return 3;
+    return job->op >= SC_SUM_I32 && job->op <= SC_SUM_F64 ? 3 : 2;
+}
+
+static muster_status add_job(execution *run, uint32_t g, const sc_job *job, muster_job *id, muster_error *error) {
+    const sc_range *range = job->range;
+    if (job->op == SC_COPY)
+        return muster_graph_copy(run->graph[g], run->buffer[range[0].buffer], range[0].offset,
+                                 run->buffer[range[1].buffer], range[1].offset, range[0].bytes, id, error);
+    if (job->op == SC_FILL)
+        return muster_graph_fill(run->graph[g], run->buffer[range[0].buffer], range[0].offset, range[0].bytes,
+                                 job->pattern, job->pattern_bytes, id, error);
+    muster_arg arg[8];
+    muster_job after[SC_MAX_AFTER];
+    uint32_t after_count = 0;
+    for (uint32_t a = 0; a < job->after_count; a++)
+        if (run->job_id[g][job->after[a]] != MUSTER_NO_JOB) after[after_count++] = run->job_id[g][job->after[a]];
+    uint32_t threads = job->block.x * job->block.y * job->block.z;
+    muster_dispatch dispatch = {
+        .struct_size = sizeof dispatch,
+        .kernel = run->executor->kernel[job->op],
+        .grid = job->grid,
+        .block = job->block,
+        .dynamic_shared_bytes = job->op == SC_STAGE ? 4 * threads : 0,
+        .flags = job->sharded ? MUSTER_DISPATCH_SHARDED : 0,
+        .shard_axis = job->axis,
+        .max_shards = job->max_shards,
+        .pin_device = job->pin >= 0,
+        .device = job->pin >= 0 ? job->pin : 0,
+        .arg_count = make_arguments(run, job, arg),
+        .args = arg,
+        .after_count = after_count,
+        .after = after,
+    };
+    return muster_graph_dispatch(run->graph[g], &dispatch, id, error);
+}
+
+static bool build_graph(execution *run, uint32_t g) {
+    const sc_graph *graph = &run->scenario->graph[g];
+    muster_error error;
+    muster_job next = 0;
+    if (muster_graph_create(run->executor->runtime, &run->graph[g], &error) != MUSTER_OK)
+        return fail_status(run, "creating graph", g, &error);
+    for (uint32_t j = 0; j < graph->job_count; j++) {
+        run->job_id[g][j] = MUSTER_NO_JOB;
+        if (graph->job[j].dropped) continue;
+        if (add_job(run, g, &run->job[g][j], &run->job_id[g][j], &error) != MUSTER_OK)
+            return fail_status(run, "adding job", j, &error);
+        if (run->job_id[g][j] != next++)
+            return fail(run, false, "job %" PRIu32 " got id %" PRIu32 " instead of %" PRIu32, j, run->job_id[g][j],
+                        next - 1);
+    }
+    for (uint32_t e = 0; e < graph->edge_count; e++) {
+        const sc_edge *edge = &graph->edge[e];
+        muster_job job = run->job_id[g][edge->job], predecessor = run->job_id[g][edge->predecessor];
+        if (edge->dropped || job == MUSTER_NO_JOB || predecessor == MUSTER_NO_JOB) continue;
+        if (muster_graph_after(run->graph[g], job, predecessor, &error) != MUSTER_OK)
+            return fail_status(run, "adding edge", e, &error);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ steps -- */
+
+static bool compare(execution *run, const char *where, uint32_t index, uint32_t offset, const uint8_t *got,
+                    const uint8_t *wanted, uint32_t bytes) {
+    uint32_t wrong = 0, first = 0, last = 0;
+    for (uint32_t i = 0; i < bytes; i++)
+        if (got[i] != wanted[i]) {
+            if (!wrong++) first = i;
+            last = i;
+        }
+    if (!wrong) return true;
+    return fail(run, false,
+                "%s %" PRIu32 ": %" PRIu32 " of %" PRIu32 " bytes differ, the first at buffer offset %" PRIu32
+                " (0x%02x instead of 0x%02x), the last at %" PRIu32,
+                where, index, wrong, bytes, first + offset, got[first], wanted[first], last + offset);
+}
+
+static bool do_submit(execution *run, uint32_t s) {
+    const sc_step *step = &run->scenario->step[s];
+    muster_error error;
+    if (!run->graph[step->graph] && !build_graph(run, step->graph)) return false;
+    if (muster_submit(run->executor->runtime, run->graph[step->graph], &run->run[s], &error) != MUSTER_OK)
+        return fail_status(run, "submitting step", s, &error);
+    return true;
+}
+
+static bool do_set(execution *run, uint32_t s) {
+    const sc_step *step = &run->scenario->step[s];
+    sc_job *job = &run->job[step->graph][step->job];
+    sc_set_value(step, job);
+    if (!run->graph[step->graph] || job->dropped) return true; /* it is built with the new value */
+    bool weighted = job->op == SC_WEIGHTED;
+    muster_error error;
+    if (muster_graph_set_argument(run->graph[step->graph], run->job_id[step->graph][step->job], value_index(job),
+                                  weighted ? (void *)job->weights : (void *)&job->scalar,
+                                  weighted ? sizeof job->weights : sizeof job->scalar, &error) != MUSTER_OK)
+        return fail_status(run, "setting the argument in step", s, &error);
+    return true;
+}
+
+static bool do_acquire(execution *run, uint32_t s) {
+    const sc_step *step = &run->scenario->step[s];
+    const sc_buffer *buffer = &run->scenario->buffer[step->buffer];
+    muster_error error;
+    if (muster_buffer_acquire(run->buffer[step->buffer], step->offset, step->bytes, step->access,
+                              run->executor->timeout_ns, &run->pointer[s], &error) != MUSTER_OK)
+        return fail_status(run, "acquiring in step", s, &error);
+    if (buffer->host && run->pointer[s] != run->host[step->buffer] + step->offset)
+        return fail(run, false, "step %" PRIu32 " acquired %p, not the host memory at %p", s, run->pointer[s],
+                    (void *)(run->host[step->buffer] + step->offset));
+    return step->access == MUSTER_WRITE ||
+           compare(run, "acquired in step", s, step->offset, run->pointer[s], run->expected->acquired[s], step->bytes);
+}
+
+static bool do_release(execution *run, uint32_t s) {
+    const sc_step *acquired = &run->scenario->step[run->scenario->step[s].of];
+    void *pointer = run->pointer[run->scenario->step[s].of];
+    muster_error error;
+    /* The last moment that the range is ours: nothing else may have touched it meanwhile. */
+    if (acquired->access != MUSTER_WRITE &&
+        !compare(run, "released in step", s, acquired->offset, pointer,
+                 run->expected->acquired[run->scenario->step[s].of], acquired->bytes))
+        return false;
+    if (acquired->access != MUSTER_READ) sc_user_write(acquired, run->scenario->buffer[acquired->buffer].kind, pointer);
+    run->pointer[run->scenario->step[s].of] = NULL;
+    if (muster_buffer_release(run->buffer[acquired->buffer], pointer, &error) != MUSTER_OK)
+        return fail_status(run, "releasing in step", s, &error);
+    return true;
+}
+
+static bool wait_for(execution *run, uint32_t submit) {
+    muster_error error;
+    if (muster_run_wait(run->run[submit], run->executor->timeout_ns, &error) != MUSTER_OK)
+        return fail_status(run, "waiting for the run of step", submit, &error);
+    return true;
+}
+
+static bool take_turn(execution *run, uint32_t s) {
+    pthread_mutex_lock(&run->lock);
+    while (run->turn != s && !run->failed) pthread_cond_wait(&run->turned, &run->lock);
+    bool ours = !run->failed;
+    pthread_mutex_unlock(&run->lock);
+    return ours;
+}
+
+static void pass_turn(execution *run) {
+    pthread_mutex_lock(&run->lock);
+    run->turn++;
+    pthread_cond_broadcast(&run->turned);
+    pthread_mutex_unlock(&run->lock);
+}
+
+typedef struct worker {
+    execution *run;
+    uint32_t thread;
+} worker;
+
+static void *work(void *argument) {
+    const worker *self = argument;
+    execution *run = self->run;
+    for (uint32_t s = 0; s < run->scenario->step_count; s++) {
+        const sc_step *step = &run->scenario->step[s];
+        if (step->thread != self->thread) continue;
+        if (!take_turn(run, s)) return NULL;
+        bool ok = true;
+        if (!step->dropped) switch (step->kind) {
+                case SC_SUBMIT: ok = do_submit(run, s); break;
+                case SC_SET: ok = do_set(run, s); break;
+                case SC_ACQUIRE: ok = do_acquire(run, s); break;
+                case SC_RELEASE: ok = do_release(run, s); break;
+                case SC_WAIT: break;
+            }
+        if (!ok) return NULL;
+        pass_turn(run);
+        if (!step->dropped && step->kind == SC_WAIT && !wait_for(run, step->of)) return NULL;
+    }
+    return NULL;
+}
+
+/* -------------------------------------------------------------------------------------------------------- the whole -- */
+
+static bool make_buffers(execution *run) {
+    for (uint32_t b = 0; b < run->scenario->buffer_count; b++) {
+        const sc_buffer *buffer = &run->scenario->buffer[b];
+        muster_error error;
+        if (buffer->host) {
+            run->host[b] = malloc(buffer->bytes);
+            if (!run->host[b]) return fail(run, false, "out of memory");
+            sc_first_content(buffer, run->host[b]);
+        }
+        if (muster_buffer_create(run->executor->runtime, buffer->bytes, run->host[b], &run->buffer[b], &error) !=
+            MUSTER_OK)
+            return fail_status(run, "creating buffer", b, &error);
+    }
+    return true;
+}
+
+static bool run_steps(execution *run) {
+    pthread_t thread[SC_MAX_THREADS];
+    worker worker[SC_MAX_THREADS];
+    uint32_t started = 0;
+    for (; started < run->scenario->threads; started++) {
+        worker[started].run = run;
+        worker[started].thread = started;
+        if (started + 1 == run->scenario->threads) { /* the last one is the caller */
+            work(&worker[started]);
+            break;
+        }
+        if (pthread_create(&thread[started], NULL, work, &worker[started]) != 0) {
+            fail(run, false, "cannot start a thread");
+            break;
+        }
+    }
+    for (uint32_t t = 0; t < started; t++) pthread_join(thread[t], NULL);
+    return !run->failed;
+}
+
+static bool check_results(execution *run, uint32_t s) {
+    const sc_step *step = &run->scenario->step[s];
+    const sc_graph *graph = &run->scenario->graph[step->graph];
+    for (uint32_t j = 0; j < graph->job_count; j++) {
+        const sc_job *job = &graph->job[j];
+        muster_job_result result = {.struct_size = sizeof result};
+        muster_error error;
+        if (job->dropped) continue;
+        if (muster_run_job_result(run->run[s], run->job_id[step->graph][j], &result, &error) != MUSTER_OK)
+            return fail_status(run, "asking for the result of job", j, &error);
+        const uint32_t slices[3] = {job->grid.x, job->grid.y ? job->grid.y : 1, job->grid.z ? job->grid.z : 1};
+        uint32_t shards = job->max_shards ? job->max_shards : run->scenario->devices;
+        if (shards > slices[job->axis]) shards = slices[job->axis];
+        bool cut = job->sharded && sc_op_entry(job->op);
+        if (result.status != MUSTER_OK || (job->pin >= 0 && result.device != job->pin) ||
+            result.shards != (cut ? shards : 1) || result.device >= (int)run->scenario->devices)
+            return fail(run, false,
+                        "the result of job %" PRIu32 " in step %" PRIu32 " is %s on device %d in %" PRIu32 " shards", j,
+                        s, muster_status_name(result.status), result.device, result.shards);
+    }
+    return true;
+}
+
+static bool finish(execution *run) {
+    const scenario *scenario = run->scenario;
+    muster_error error;
+    /* Half of the scenarios read their buffers while runs are unfinished, and so test that acquire waits. */
+    for (int late = 0; late < 2; late++) {
+        if ((scenario->seed & 1) == (uint64_t)late) {
+            for (uint32_t s = 0; s < scenario->step_count; s++)
+                if (run->run[s] && (!wait_for(run, s) || !check_results(run, s))) return false;
+        } else {
+            for (uint32_t b = 0; b < scenario->buffer_count; b++) {
+                void *pointer;
+                uint32_t bytes = scenario->buffer[b].bytes;
+                if (muster_buffer_acquire(run->buffer[b], 0, bytes, MUSTER_READ, run->executor->timeout_ns, &pointer,
+                                          &error) != MUSTER_OK)
+                    return fail_status(run, "acquiring at the end buffer", b, &error);
+                bool same = compare(run, "at the end buffer", b, 0, pointer, run->expected->final[b], bytes);
+                muster_buffer_release(run->buffer[b], pointer, NULL);
+                if (!same) return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* After a failure runs may be unfinished and an acquisition open: give the range back and let them end, so that host
+ * memory can be freed. */
+static void quiesce(execution *run) {
+    for (uint32_t s = 0; s < run->scenario->step_count; s++)
+        if (run->scenario->step[s].kind == SC_ACQUIRE && run->pointer[s])
+            muster_buffer_release(run->buffer[run->scenario->step[s].buffer], run->pointer[s], NULL);
+    for (uint32_t s = 0; s < run->scenario->step_count; s++)
+        if (run->run[s] && muster_run_wait(run->run[s], run->executor->timeout_ns, NULL) == MUSTER_TIMEOUT)
+            run->failure->hang = true;
+}
+
+bool scenario_execute(const sc_executor *executor, const scenario *scenario, const sc_expected *expected,
+                      sc_failure *failure) {
+    execution *run = calloc(1, sizeof *run);
+    *failure = (sc_failure){.text = "out of memory"};
+    if (!run) return false;
+    run->executor = executor;
+    run->scenario = scenario;
+    run->expected = expected;
+    run->failure = failure;
+    pthread_mutex_init(&run->lock, NULL);
+    pthread_cond_init(&run->turned, NULL);
+    for (uint32_t g = 0; g < scenario->graph_count; g++)
+        memcpy(run->job[g], scenario->graph[g].job, sizeof run->job[g]);
+
+    bool ok = make_buffers(run) && run_steps(run) && finish(run);
+    if (!ok) quiesce(run);
+    if (failure->hang) return false; /* everything may still be in use: leak it, the caller stops */
+    for (uint32_t s = 0; s < scenario->step_count; s++) muster_run_destroy(run->run[s]);
+    for (uint32_t g = 0; g < scenario->graph_count; g++) muster_graph_destroy(run->graph[g]);
+    for (uint32_t b = 0; b < scenario->buffer_count; b++) {
+        muster_buffer_destroy(run->buffer[b]);
+        free(run->host[b]);
+    }
+    pthread_cond_destroy(&run->turned);
+    pthread_mutex_destroy(&run->lock);
+    free(run);
+    return ok;
+}
+
+bool sc_executor_open(muster_runtime *runtime, uint64_t timeout_ns, sc_executor *executor, sc_failure *failure) {
+    muster_error error;
+    memset(executor, 0, sizeof *executor);
+    executor->runtime = runtime;
+    executor->timeout_ns = timeout_ns;
+    muster_status status =
+        muster_program_from_ptx(runtime, test_kernels_ptx, 0, "test kernels", &executor->program, &error);
+    for (int op = 0; status == MUSTER_OK && op < SC_OP_COUNT; op++)
+        if (sc_op_entry(op))
+            status = muster_program_kernel(executor->program, sc_op_entry(op), &executor->kernel[op], &error);
+    if (status == MUSTER_OK) return true;
+    *failure = (sc_failure){0};
+    snprintf(failure->text, sizeof failure->text, "loading the test kernels: %s: %s", muster_status_name(status),
+             error.message);
+    sc_executor_close(executor);
+    return false;
+}
+
+void sc_executor_close(sc_executor *executor) {
+    muster_program_destroy(executor->program);
+    memset(executor, 0, sizeof *executor);
+}
