@@ -389,7 +389,12 @@ static bool enqueue_ready(mu_actor *actor) {
 static void close_and_hand_over(mu_actor *actor) {
     muster_error error;
     if (!actor->lost) {
-        if (mu_actor_close_epoch(actor, &error)) mu_actor_lose(actor, &error);
+        muster_status status = mu_actor_close_epoch(actor, &error);
+        /* Serial mode: its work is complete already; with its event too, it is retired before the next job starts. */
+        if (!status && (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) &&
+            actor->retired + 1 < actor->timeline.open)
+            status = mu_lane_synchronize(actor->device, MU_LANE_DISPATCH, &error);
+        if (status) mu_actor_lose(actor, &error);
     }
     answer_awaiting(actor);
     flush_outbox(actor);

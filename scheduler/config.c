@@ -96,6 +96,10 @@ static muster_status read_key(const reading *r, mu_config *config) {
     if (!strcmp(key, "spin_ns")) return read_u64(r, UINT64_MAX, &config->spin_ns);
     if (!strcmp(key, "placement")) return read_text(r, &config->placement);
     if (!strcmp(key, "seed")) return read_u64(r, UINT64_MAX, &config->seed);
+    if (!strcmp(key, "cache_dir")) return read_text(r, &config->cache_dir);
+    if (!strcmp(key, "cache_bytes")) return read_u64(r, UINT64_MAX, &config->cache_bytes);
+    if (!strcmp(key, "dump_ptx")) return read_text(r, &config->dump_ptx);
+    if (!strcmp(key, "dump_dir")) return read_text(r, &config->dump_dir);
     return mu_fail(r->error, MUSTER_INVALID_CONFIG,
                    "%s: \"%s\" is not a setting; docs/configuration.md lists them", r->path, key);
 }
@@ -144,6 +148,9 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
     if (user->driver) status = set_text(&config->driver, user->driver, error);
     if (!status && user->sim) status = set_text(&config->sim, user->sim, error);
     if (!status && user->placement) status = set_text(&config->placement, user->placement, error);
+    if (!status && user->cache_dir) status = set_text(&config->cache_dir, user->cache_dir, error);
+    if (!status && user->dump_ptx) status = set_text(&config->dump_ptx, user->dump_ptx, error);
+    if (!status && user->dump_dir) status = set_text(&config->dump_dir, user->dump_dir, error);
     if (status) return status;
     if (user->device_count) config->device_count = user->device_count;
     if (user->ordinals) {
@@ -160,6 +167,7 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
     if (user->admission_wait_ns) config->admission_wait_ns = user->admission_wait_ns;
     if (user->spin_ns) config->spin_ns = user->spin_ns;
     if (user->seed) config->seed = user->seed;
+    if (user->cache_bytes) config->cache_bytes = user->cache_bytes;
     config->log = user->log;
     config->log_user = user->log_user;
     if (user->log_level) config->log_level = user->log_level;
@@ -223,4 +231,7 @@ void mu_config_free(mu_config *config) {
     mu_free(config->driver);
     mu_free(config->sim);
     mu_free(config->placement);
+    mu_free(config->cache_dir);
+    mu_free(config->dump_ptx);
+    mu_free(config->dump_dir);
 }

@@ -105,6 +105,7 @@ static muster_status start_actors(muster_runtime *runtime, mu_device **devices, 
 static void free_runtime(muster_runtime *runtime) {
     for (uint32_t d = 0; d < runtime->device_count; d++) mu_actor_stop(&runtime->actors[d]);
     mu_free_aligned(runtime->actors);
+    mu_compile_caches_close(&runtime->caches);
     mu_driver_release(runtime->driver);
     for (size_t i = 0; i < sizeof runtime->runs.chunks / sizeof runtime->runs.chunks[0]; i++)
         mu_free(runtime->runs.chunks[i]);
@@ -120,6 +121,17 @@ static void free_runtime(muster_runtime *runtime) {
     runtime->handle.tag = MU_TAG_DEAD;
     mu_free(runtime);
     mu_alloc_unhold();
+}
+
+static muster_status open_caches(muster_runtime *runtime, muster_error *error) {
+    const mu_config *config = &runtime->config;
+    mu_compile_options options = {
+        .disk = {.directory = config->cache_dir, .max_bytes = config->cache_bytes},
+        .dump = config->dump_ptx,
+        .dump_directory = config->dump_dir,
+        .log = &runtime->log,
+    };
+    return mu_compile_caches_open(&options, &runtime->caches, error);
 }
 
 static muster_runtime *new_runtime(void) {
@@ -151,8 +163,9 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     if (!status) {
         runtime->log = (mu_log){runtime->config.log, runtime->config.log_user, runtime->config.log_level};
         runtime->placement = mu_placement_find(runtime->config.placement);
-        status = mu_driver_open(runtime->config.driver, runtime->config.sim, &runtime->driver, error);
+        status = open_caches(runtime, error);
     }
+    if (!status) status = mu_driver_open(runtime->config.driver, runtime->config.sim, &runtime->driver, error);
     if (!status) status = open_devices(runtime, devices, &opened, error);
     if (!status) {
         runtime->order.device_count = opened;

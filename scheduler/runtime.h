@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "base/log.h"
+#include "cache/compile.h"
 #include "scheduler/actor.h"
 #include "scheduler/config.h"
 #include "scheduler/order.h"
@@ -42,6 +43,10 @@ struct muster_runtime {
     muster_error fault;
     muster_program *reduce; /* the built-in program of reductions, made when first needed; under reduce_lock */
     pthread_mutex_t reduce_lock;
+    /* What programs are made with: any thread. */
+    mu_compile_caches caches;
+    atomic_uint_fast64_t programs_made; /* relaxed: numbers those that share no module */
+    atomic_uint_fast64_t load_stalls;   /* relaxed, counted by the workers: modules loaded while the device had work */
 };
 
 muster_run *mu_run_at(const muster_runtime *runtime, uint32_t slot);
