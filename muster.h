@@ -190,6 +190,13 @@ typedef struct muster_config {
     muster_log_fn log;
     void *log_user;
     muster_log_level log_level; /* 0: MUSTER_LOG_WARNING */
+    /* Directory of the disk cache of compiled programs; "": none. NULL: MUSTER_CACHE_DIR, else muster/ in the user's cache
+     * directory (docs/caches.md). */
+    const char *cache_dir;
+    uint64_t cache_bytes; /* at most so much there; 0: 1 GiB */
+    /* Writes PTX to dump_dir (NULL: MUSTER_DUMP_DIR, else "muster-ptx"): "all", "failing", "none". NULL: MUSTER_DUMP_PTX. */
+    const char *dump_ptx;
+    const char *dump_dir;
 } muster_config;
 
 /* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes

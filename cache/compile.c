@@ -9,12 +9,11 @@
 static void count(atomic_uint_fast64_t *counter) { atomic_fetch_add_explicit(counter, 1, memory_order_relaxed); }
 
 static muster_status open_dump(const mu_compile_options *options, mu_dump **dump, muster_error *error) {
-    mu_dump_mode mode = options->dump;
+    mu_dump_mode mode;
     const char *directory = options->dump_directory;
-    if (mode == MU_DUMP_NONE) {
-        muster_status status = mu_dump_mode_parse(secure_getenv("MUSTER_DUMP_PTX"), &mode, error);
-        if (status) return status;
-    }
+    muster_status status =
+        mu_dump_mode_parse(options->dump ? options->dump : secure_getenv("MUSTER_DUMP_PTX"), &mode, error);
+    if (status) return status;
     if (!directory) directory = secure_getenv("MUSTER_DUMP_DIR");
     return mu_dump_open(mode, directory && *directory ? directory : "muster-ptx", options->log, dump, error);
 }

@@ -29,13 +29,13 @@ typedef struct mu_compile_caches {
 typedef struct mu_compile_options {
     mu_ptx_cache_options memory; /* of each of the two */
     mu_disk_cache_options disk;  /* its log is replaced by the one below */
-    mu_dump_mode dump;           /* MU_DUMP_NONE: as MUSTER_DUMP_PTX says ("failing" or "all") */
+    const char *dump;            /* "none", "failing" or "all"; NULL: as MUSTER_DUMP_PTX says */
     const char *dump_directory;  /* NULL: MUSTER_DUMP_DIR, else "muster-ptx" in the working directory */
     const mu_log *log;           /* may be NULL; outlives the caches */
 } mu_compile_options;
 
 /* Opens all of them; NULL is all defaults. A directory that cannot be used is a warning in the log, no failure.
- * Errors: OUT_OF_HOST_MEMORY; INVALID_CONFIG when MUSTER_DUMP_PTX is neither. */
+ * Errors: OUT_OF_HOST_MEMORY; INVALID_CONFIG when `dump` or MUSTER_DUMP_PTX is none of the three. */
 muster_status mu_compile_caches_open(const mu_compile_options *options, mu_compile_caches *caches, muster_error *error);
 /* Nobody uses them any more. Zeroed caches are ignored. */
 void mu_compile_caches_close(mu_compile_caches *caches);

@@ -52,7 +52,7 @@ while IFS='|' read -r in_suite path seconds environment arguments; do
     mkdir -p "$scratch/tmp"
     start=$(date +%s%N)
     # shellcheck disable=SC2086 # arguments and environment are lists of words
-    env TEST_TMPDIR="$scratch/tmp" TEST_SRCDIR="$here" $environment \
+    env TEST_TMPDIR="$scratch/tmp" TEST_SRCDIR="$here" MUSTER_CACHE_DIR= $environment \
         timeout -k 10 "${limit:-$seconds}" "./$path" $arguments </dev/null >"$log" 2>&1
     code=$?
     milliseconds=$((($(date +%s%N) - start) / 1000000))
