@@ -1,5 +1,4 @@
 /* muster_graph_dispatch: everything about a dispatch that can be refused before it runs. */
-#include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -59,17 +58,21 @@ static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t e
     return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a cut", index, (int)arg->cut);
 }
 
+/* Puts the argument's number in front of a message; only failures pay for it. */
+static muster_status name_argument(muster_error *error, muster_status status, uint32_t index) {
+    if (!error) return status;
+    muster_error told = *error;
+    return mu_fail(error, status, "argument %u: %.460s", index, told.message);
+}
+
 static muster_status check_buffer_arg(const muster_graph *graph, const muster_dispatch *dispatch, uint32_t index,
                                       uint32_t extent, muster_error *error) {
     const muster_arg *arg = &dispatch->args[index];
-    char name[32];
-    snprintf(name, sizeof name, "argument %u", index);
-    muster_status status = mu_handle_check(arg->buffer, MU_TAG_BUFFER, graph->handle.runtime, name, error);
-    if (status) return status;
+    muster_status status = mu_handle_check(arg->buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error);
+    if (!status) status = mu_graph_check_range(arg->buffer, arg->offset_bytes, arg->bytes, "buffer", error);
+    if (status) return name_argument(error, status, index);
     if (arg->access < MUSTER_READ || arg->access > MUSTER_READ_WRITE)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not an access", index, (int)arg->access);
-    status = mu_graph_check_range(arg->buffer, arg->offset_bytes, arg->bytes, name, error);
-    if (status) return status;
     if (range_bytes(arg) == 0)
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "argument %u: offset %llu leaves no bytes of the buffer's %llu",
                        index, (unsigned long long)arg->offset_bytes, (unsigned long long)arg->buffer->bytes);
