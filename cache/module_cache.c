@@ -32,6 +32,7 @@ struct mu_module_cache {
     mu_module_entry *buckets[BUCKETS];
     mu_module_entry *due_first, *due_last; /* longest due first */
     uint32_t due;
+    mu_module_request *requests_first, *requests_last; /* longest waiting first */
     mu_module_cache_stats stats;
 };
 
@@ -96,6 +97,8 @@ static void due_remove(mu_module_cache *cache, mu_module_entry *entry) {
     cache->due--;
 }
 
+static uint32_t unload_due(mu_module_cache *cache);
+
 static void due_append(mu_module_cache *cache, mu_module_entry *entry) {
     entry->due_previous = cache->due_last;
     if (cache->due_last)
@@ -107,10 +110,10 @@ static void due_append(mu_module_cache *cache, mu_module_entry *entry) {
     if (cache->due < MU_MODULES_DUE_MAX) return;
     cache->stats.stalls++;
     mu_count(cache->counters, &cache->counters->module_cache_evictions, cache->due);
-    mu_module_cache_collect(cache);
+    unload_due(cache);
 }
 
-uint32_t mu_module_cache_collect(mu_module_cache *cache) {
+static uint32_t unload_due(mu_module_cache *cache) {
     uint32_t count = 0;
     while (cache->due_first) {
         mu_module_entry *entry = cache->due_first;
@@ -183,6 +186,51 @@ muster_status mu_module_cache_load(mu_module_cache *cache, const mu_key *key, co
     entry->users++;
     *out = entry;
     return MUSTER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------ requests -- */
+
+void mu_module_cache_request(mu_module_cache *cache, mu_module_request *request) {
+    if (request->waiting) return;
+    request->waiting = true;
+    request->next = NULL;
+    request->previous = cache->requests_last;
+    if (cache->requests_last)
+        cache->requests_last->next = request;
+    else
+        cache->requests_first = request;
+    cache->requests_last = request;
+    cache->stats.requests++;
+}
+
+void mu_module_cache_withdraw(mu_module_cache *cache, mu_module_request *request) {
+    if (!request->waiting) return;
+    request->waiting = false;
+    if (request->previous)
+        request->previous->next = request->next;
+    else
+        cache->requests_first = request->next;
+    if (request->next)
+        request->next->previous = request->previous;
+    else
+        cache->requests_last = request->previous;
+    cache->stats.requests--;
+}
+
+uint32_t mu_module_cache_load_requested(mu_module_cache *cache) {
+    uint64_t loads = cache->stats.loads;
+    for (mu_module_request *request; (request = cache->requests_first);) {
+        mu_module_entry *entry = NULL;
+        mu_module_cache_withdraw(cache, request);
+        mu_module_cache_load(cache, request->key, request->image, request->bytes, request->name, &entry, NULL);
+        request->done(request, entry);
+    }
+    return (uint32_t)(cache->stats.loads - loads);
+}
+
+uint32_t mu_module_cache_collect(mu_module_cache *cache) {
+    uint32_t loaded = mu_module_cache_load_requested(cache); /* first: it may revive what is due */
+    return loaded + unload_due(cache);
 }
 
 mu_module_entry *mu_module_cache_find(mu_module_cache *cache, const mu_key *key) {

@@ -1,5 +1,8 @@
 /* The modules of one device: key -> loaded code, its functions and their attributes.
  *
+ * Loading stalls a busy device, so what need not be loaded at once is requested: requests wait for an idle moment, or for
+ * the next load that cannot wait, and are served together, behind one drained device.
+ *
  * An entry has users (programs that loaded it) and holds (work in flight). It is due for unloading when it has neither.
  * Unloading stalls a busy device, so what is due waits until the worker calls mu_module_cache_collect at an idle
  * moment, or until MU_MODULES_DUE_MAX entries are due: then they go at once and the stall is counted. Loading the key
@@ -39,6 +42,27 @@ void mu_module_cache_destroy(mu_module_cache *cache);
 muster_status mu_module_cache_load(mu_module_cache *cache, const mu_key *key, const void *image, size_t bytes,
                                    const char *name, mu_module_entry **entry, muster_error *error);
 
+/* A load that can wait. Embedded by the caller, who sets the first part and keeps it valid while the request waits. */
+typedef struct mu_module_request mu_module_request;
+struct mu_module_request {
+    const mu_key *key;
+    const void *image; /* as in mu_module_cache_load, like the next two */
+    size_t bytes;
+    const char *name;
+    /* The module is loaded, with a user added for the caller; NULL: it could not be, and whoever needs it loads it again
+     * and is told why. It may not call the cache. */
+    void (*done)(mu_module_request *request, mu_module_entry *entry);
+    /* The cache's own; zeroed by the caller. */
+    mu_module_request *previous, *next;
+    bool waiting;
+};
+
+/* Makes the request wait; it is answered by mu_module_cache_collect or _load_requested. One that waits is left alone. */
+void mu_module_cache_request(mu_module_cache *cache, mu_module_request *request);
+void mu_module_cache_withdraw(mu_module_cache *cache, mu_module_request *request); /* one that does not wait is ignored */
+/* Serves every request that waits, oldest first. Returns how many modules the driver loaded for it. */
+uint32_t mu_module_cache_load_requested(mu_module_cache *cache);
+
 /* The loaded entry of `key`, without adding a user; NULL when it is not loaded or due. */
 mu_module_entry *mu_module_cache_find(mu_module_cache *cache, const mu_key *key);
 
@@ -54,7 +78,8 @@ void mu_module_release(mu_module_entry *entry);
 /* Gives one user back. False when `key` has none. */
 bool mu_module_cache_drop(mu_module_cache *cache, const mu_key *key);
 
-/* Unloads what is due; call it when the device is idle. Returns how many went. */
+/* Loads what is requested and unloads what is due; call it when the device is idle. Returns how many modules came and
+ * went. */
 uint32_t mu_module_cache_collect(mu_module_cache *cache);
 uint32_t mu_module_cache_due(const mu_module_cache *cache);
 
@@ -65,6 +90,7 @@ typedef struct mu_module_cache_stats {
     uint64_t failures;
     uint64_t unloads;
     uint64_t stalls;  /* times that unloading could not wait for an idle device */
+    uint64_t requests; /* waiting now */
     uint64_t modules; /* loaded now, those due included */
 } mu_module_cache_stats;
 

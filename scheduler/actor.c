@@ -446,6 +446,8 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     }
     bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
                    actor->retired_instances;
+    /* Nothing is on the device: what stalls a busy one costs nothing now. */
+    if (!waiting && mu_module_cache_collect(actor->modules)) return;
     mu_mailbox_park(&actor->mailbox, waiting ? MU_POLL_INTERVAL_NS : MUSTER_FOREVER);
 }
 
