@@ -260,7 +260,7 @@ static float approximate(unsigned function, float a, float b) {
         case F_EX2: return (float)exp2(v);
         case F_TANH: return (float)tanh(v);
         case F_DIV: /* a * (1 / b), and 1 / b underflows for the largest b */
-            if (fabsf(b) > 0x1p126f && fabsf(b) <= 0x1.fffffep127f) return isinf(a) ? NAN : copysignf(0.0f, a) * copysignf(1.0f, b);
+            if (fabsf(b) > 0x1p126f && fabsf(b) <= 0x1.fffffep127f) return isfinite(a) ? copysignf(0.0f, a) * copysignf(1.0f, b) : NAN;
             return a / b;
         default: return a / b;
     }

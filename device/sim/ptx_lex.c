@@ -237,7 +237,8 @@ void sim_ptx_advance(ptx_parser *p) {
     }
     char c = *p->cursor;
     const char *begin = p->cursor;
-    if (name_begins(c)) {
+    bool remainder = c == '%' && !name_begins(look(p, 1)); /* an operator, not a register */
+    if (name_begins(c) && !remainder) {
         do p->cursor++;
         while (name_goes_on(look(p, 0)));
         t.kind = PTX_TOKEN_NAME;
