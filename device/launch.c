@@ -18,8 +18,7 @@ static uint64_t product(const uint32_t axes[3]) { return (uint64_t)axes[0] * axe
 
 /* --------------------------------------------------------------------------------------------------------- guards -- */
 
-/* Before any driver call, in this order. */
-static muster_status check_guards(const mu_device *device, const mu_launch *launch, muster_error *error) {
+muster_status mu_launch_guard(const mu_device *device, const mu_launch *launch, muster_error *error) {
     if (!launch->function)
         return mu_device_refuse(device, MUSTER_INVALID_ARGUMENT, error,
                                 "launch of %.64s: the function is NULL; load its "
@@ -74,8 +73,7 @@ static muster_status check_shared(const mu_capability *capability, const mu_func
                    kernel, fixed, dynamic_bytes, capability->shared_bytes_optin);
 }
 
-/* Beyond what every function may have, the function's own limit must be raised; once is enough. */
-static muster_status raise_shared_limit(mu_device *device, mu_function function, uint64_t bytes, muster_error *error) {
+muster_status mu_launch_raise_shared(mu_device *device, mu_function function, uint64_t bytes, muster_error *error) {
     const mu_capability *capability = &device->capability;
     uint64_t fixed = function->info.static_shared_bytes > 0 ? (uint64_t)function->info.static_shared_bytes : 0;
     if (bytes + fixed <= (uint64_t)capability->shared_bytes_per_block || bytes <= function->dynamic_shared_limit)
@@ -103,7 +101,7 @@ muster_status mu_function_occupancy(mu_device *device, mu_function function, uin
     mu_scope scope;
     muster_status status = mu_scope_begin(&scope, device, error);
     if (status) return status;
-    status = raise_shared_limit(device, function, dynamic_shared_bytes, error);
+    status = mu_launch_raise_shared(device, function, dynamic_shared_bytes, error);
     if (status) goto end_scope;
     mu_count(&device->counters, &device->counters.occupancy_queries, 1);
     CUresult code =
@@ -172,8 +170,8 @@ static const char *launch_advice(CUresult code) {
     }
 }
 
-static muster_status launch_failed(mu_device *device, const mu_launch *launch, const char *launcher, CUresult code,
-                                   muster_error *error) {
+muster_status mu_launch_fail(mu_device *device, const mu_launch *launch, const char *launcher, CUresult code,
+                             muster_error *error) {
     const uint32_t *grid = launch->grid, *block = launch->block;
     uint64_t elements = launch->element_count ? launch->element_count : product(grid) * product(block);
     muster_status status =
@@ -205,16 +203,16 @@ static muster_status reset_counter(mu_device *device, const mu_launch *launch, m
 muster_status mu_launch_prepared(mu_device *device, const mu_launch *launch, muster_error *error) {
     const char *launcher;
     mu_scope scope;
-    muster_status status = check_guards(device, launch, error);
+    muster_status status = mu_launch_guard(device, launch, error);
     if (status) return status;
     status = mu_scope_begin(&scope, device, error);
     if (status) return status;
-    status = raise_shared_limit(device, launch->function, launch->dynamic_shared_bytes, error);
+    status = mu_launch_raise_shared(device, launch->function, launch->dynamic_shared_bytes, error);
     if (!status && launch->counter_bytes) status = reset_counter(device, launch, error);
     if (status) goto end_scope;
     CUresult code = start(device, launch, &launcher);
     if (code != CUDA_SUCCESS) {
-        status = launch_failed(device, launch, launcher, code, error);
+        status = mu_launch_fail(device, launch, launcher, code, error);
         goto end_scope;
     }
     mu_count(&device->counters, &device->counters.launches, 1);
@@ -251,7 +249,7 @@ static muster_status own_occupancy(void *user, mu_function function, uint32_t bl
 }
 
 muster_status mu_launch_validated(mu_device *device, const mu_launch *launch, muster_error *error) {
-    muster_status status = check_guards(device, launch, error);
+    muster_status status = mu_launch_guard(device, launch, error);
     if (status) return status;
     device_resolver resolver = {device, launch->function};
     mu_launch resolved = *launch;

@@ -143,8 +143,7 @@ free_source:
 
 /* ----------------------------------------------------------------------------------------------------------- load -- */
 
-/* Free memory, or 0 when it cannot be told: then a module is charged nothing. */
-static uint64_t free_memory(mu_device *device) {
+uint64_t mu_free_memory(mu_device *device) {
     size_t free_bytes = 0, total_bytes = 0;
     CUresult code = device->driver->mem_get_info(&free_bytes, &total_bytes);
     if (code == CUDA_SUCCESS) return free_bytes;
@@ -154,12 +153,12 @@ static uint64_t free_memory(mu_device *device) {
 
 static muster_status load(mu_device *device, const source *source, jit_log *log, mu_module module,
                           muster_error *error) {
-    uint64_t before = free_memory(device);
+    uint64_t before = mu_free_memory(device);
     muster_status status = mu_device_alive(device, error);
     if (status) return status;
     CUresult code = device->driver->module_load_data_ex(&module->handle, source->image, 2, log->names, log->values);
     if (code != CUDA_SUCCESS) return compile_failed(device, code, log, "loading", module->name, error);
-    uint64_t after = free_memory(device);
+    uint64_t after = mu_free_memory(device);
     module->charged_bytes = after && before > after ? before - after : 0;
     mu_ledger_fix(&device->ledger, module->charged_bytes);
     mu_count(&device->counters, &device->counters.module_loads, 1);

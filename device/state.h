@@ -79,6 +79,19 @@ muster_status mu_pool_create(mu_device *device, muster_error *error);
 void mu_pool_destroy(mu_device *device);
 muster_status mu_pool_bytes(mu_device *device, uint64_t *reserved, muster_error *error);
 
+/* Free memory, or 0 when it cannot be told: then what was loaded is charged nothing (module.c). Context current. */
+uint64_t mu_free_memory(mu_device *device);
+
+/* Pieces of the launch boundary that launches and bursts share (launch.c). */
+/* The guards of a raw launch, before any driver call, in this order: null function, null stream, an argument table that is
+ * too short, the first null slot. */
+muster_status mu_launch_guard(const mu_device *device, const mu_launch *launch, muster_error *error);
+/* Beyond what every function may have, the function's own limit must be raised; once is enough. Context current. */
+muster_status mu_launch_raise_shared(mu_device *device, mu_function function, uint64_t bytes, muster_error *error);
+/* Reports a failed launch with the launcher's name, shape, target and advice. */
+muster_status mu_launch_fail(mu_device *device, const mu_launch *launch, const char *launcher, CUresult code,
+                             muster_error *error);
+
 /* Probes everything in mu_capability (probe.c). No context is needed. */
 muster_status mu_capability_probe(const mu_driver *driver, int ordinal, CUdevice handle, mu_capability *capability,
                                   muster_error *error);

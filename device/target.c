@@ -30,7 +30,7 @@ static const char *ptx_version(int sm) {
 
 void mu_target_probe_ptx(int sm, char ptx[MU_PROBE_PTX_BYTES]) {
     snprintf(ptx, MU_PROBE_PTX_BYTES,
-             ".version %s\n.target sm_%d\n.address_size 64\n.visible .entry mu_probe()\n{\n    ret;\n}\n",
+             ".version %s\n.target sm_%d\n.address_size 64\n.visible .entry " MU_PROBE_ENTRY "()\n{\n    ret;\n}\n",
              ptx_version(sm), sm);
 }
 

@@ -11,6 +11,7 @@ int mu_target_candidates(int native_sm, int targets[MU_MAX_TARGETS]);
 
 /* Writes a tiny program for `sm` in the oldest PTX version that knows it. */
 enum { MU_PROBE_PTX_BYTES = 128 };
+#define MU_PROBE_ENTRY "mu_probe" /* takes no arguments and does nothing */
 void mu_target_probe_ptx(int sm, char ptx[MU_PROBE_PTX_BYTES]);
 
 /* Compiles the probe for each candidate until one succeeds, and sets the capability's ptx_target_sm; 0 with the reasons

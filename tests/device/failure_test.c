@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "device/admission.h"
 #include "device/arguments.h"
+#include "device/burst.h"
 #include "device/device.h"
 #include "device/launch.h"
 #include "tests/device/fake_driver.h"
@@ -44,6 +45,21 @@ static muster_status run_kernel(mu_device *device, mu_module module, mu_address 
     return status;
 }
 
+static muster_status run_burst(mu_device *device, mu_module module, muster_error *error) {
+    mu_function function;
+    mu_burst *burst;
+    TRY(mu_module_function(device, module, "plain", &function, NULL, error));
+    TRY(mu_burst_create(device, MU_BURST_CHAIN, 3, &burst, error));
+    mu_launch launch = {.function = function, .grid = {1, 1, 1}, .block = {1, 1, 1}};
+    muster_status status = mu_burst_set(burst, 0, &launch, error);
+    if (!status) status = mu_burst_set(burst, 1, &launch, error);
+    if (!status) status = mu_burst_launch(burst, 2, error);
+    if (!status) status = mu_lane_synchronize(device, MU_LANE_DISPATCH, error);
+    if (!status) status = mu_burst_forget(burst, function, error);
+    mu_burst_destroy(burst);
+    return status;
+}
+
 static muster_status use_memory(mu_device *device, mu_device *peer, mu_module module, mu_address address,
                                 muster_error *error) {
     unsigned char bytes[BYTES] = {1};
@@ -57,6 +73,7 @@ static muster_status use_memory(mu_device *device, mu_device *peer, mu_module mo
     TRY(mu_fill(device, MU_LANE_DISPATCH, address, 1, 2, BYTES, error));
     TRY(mu_copy_from_peer(device, MU_LANE_UPLOAD, address, peer, address, BYTES / 2, error));
     TRY(run_kernel(device, module, address, error));
+    TRY(run_burst(device, module, error));
     TRY(mu_event_create(device, &event, error));
     muster_status status = mu_event_record(device, MU_LANE_DISPATCH, event, error);
     if (!status) status = mu_event_wait(device, MU_LANE_DOWNLOAD, event, error);

@@ -713,6 +713,92 @@ static CUresult launch_kernel_ex(const CUlaunchConfig *config, CUfunction functi
     return CUDA_SUCCESS;
 }
 
+/* A graph keeps its nodes in the order they were added; an instantiated one shares them. */
+enum { MAX_NODES = 64 };
+typedef struct graph_node {
+    bool enabled;
+    uint32_t value; /* of the first argument */
+} graph_node;
+static graph_node graph_nodes[MAX_NODES];
+static size_t graph_node_count;
+
+static CUresult graph_create(CUgraph *graph, unsigned int flags) {
+    (void)flags;
+    ENTER(graph_create);
+    NEEDS_CONTEXT();
+    *graph = make(current_device());
+    graph_node_count = 0;
+    fake->graph_edges = 0;
+    fake->live.graphs++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_destroy(CUgraph graph) {
+    CUresult code = enter_call(FAKE_graph_destroy); /* gives back in any case */
+    unmake(graph);
+    fake->live.graphs--;
+    return code;
+}
+
+static CUresult graph_add_kernel_node(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                      const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    (void)graph, (void)parameters;
+    ENTER(graph_add_kernel_node);
+    assert_true(graph_node_count < MAX_NODES);
+    graph_node *made = &graph_nodes[graph_node_count];
+    if (count) assert_ptr_equal(dependencies[0], made - 1);
+    fake->graph_edges += (uint32_t)count;
+    *made = (graph_node){.enabled = true};
+    graph_node_count++;
+    *node = (CUgraphNode)(void *)made;
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+    (void)graph, (void)flags;
+    ENTER(graph_instantiate);
+    *exec = make(current_device());
+    fake->live.execs++;
+    fake->module_memory += fake->graph_bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_exec_destroy(CUgraphExec exec) {
+    CUresult code = enter_call(FAKE_graph_exec_destroy); /* gives back in any case */
+    unmake(exec);
+    fake->live.execs--;
+    fake->module_memory -= fake->graph_bytes;
+    return code;
+}
+
+static CUresult graph_exec_kernel_node_set_params(CUgraphExec exec, CUgraphNode node,
+                                                  const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    (void)exec;
+    ENTER(graph_exec_kernel_node_set_params);
+    graph_node *set = (graph_node *)(void *)node;
+    set->value = 0;
+    if (parameters->kernelParams) memcpy(&set->value, parameters->kernelParams[0], sizeof set->value);
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_node_set_enabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
+    (void)exec;
+    ENTER(graph_node_set_enabled);
+    ((graph_node *)(void *)node)->enabled = enabled != 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_launch(CUgraphExec exec, CUstream stream) {
+    (void)exec;
+    ENTER(graph_launch);
+    NEEDS_CONTEXT();
+    assert_non_null(stream);
+    fake->graph_launched_count = 0;
+    for (size_t i = 0; i < graph_node_count; i++)
+        if (graph_nodes[i].enabled) fake->graph_launched[fake->graph_launched_count++] = graph_nodes[i].value;
+    return CUDA_SUCCESS;
+}
+
 static CUresult occupancy_max_active_blocks(int *blocks, CUfunction function, int block_threads, size_t shared) {
     (void)function, (void)block_threads, (void)shared;
     ENTER(occupancy_max_active_blocks);
@@ -744,7 +830,9 @@ static void fill_table(mu_driver *table) {
     SET(module_enumerate_functions), SET(func_get_name), SET(func_get_param_info), SET(func_load);
     SET(func_get_attribute), SET(func_set_attribute), SET(link_create), SET(link_add_data), SET(link_complete);
     SET(link_destroy), SET(launch_kernel), SET(launch_cooperative_kernel), SET(launch_kernel_ex);
-    SET(occupancy_max_active_blocks);
+    SET(occupancy_max_active_blocks), SET(graph_create), SET(graph_destroy), SET(graph_add_kernel_node);
+    SET(graph_instantiate), SET(graph_exec_destroy), SET(graph_exec_kernel_node_set_params);
+    SET(graph_node_set_enabled), SET(graph_launch);
 #undef SET
 }
 

@@ -22,7 +22,7 @@ enum { FAKE_DEVICES = 4, FAKE_LOG = 4096, FAKE_ATTRIBUTES = 256 };
 
 /* What is live; all zero when everything was given back. */
 typedef struct fake_live {
-    int contexts, primaries, streams, events, pools, allocations, pinned, registered, modules, links;
+    int contexts, primaries, streams, events, pools, allocations, pinned, registered, modules, links, graphs, execs;
 } fake_live;
 
 typedef struct fake_launch {
@@ -51,7 +51,7 @@ typedef struct fake_driver {
     bool corrupt_all_copies;
     int occupancy;
     int static_shared, max_threads, registers;
-    uint64_t module_bytes;
+    uint64_t module_bytes, graph_bytes;
     int lowest_failing_target; /* PTX for this target or a higher one does not compile; 0: all do */
 
     /* What happened. */
@@ -66,6 +66,9 @@ typedef struct fake_driver {
     uint64_t pool_threshold[FAKE_DEVICES];
     uint64_t requested_bytes; /* of the last allocation */
     fake_launch last_launch;
+    uint32_t graph_launched[64]; /* the nodes of the last graph launch, in order: the first argument's 32 bits, or 0 */
+    uint32_t graph_launched_count;
+    uint32_t graph_edges;
     int last_dynamic_limit;
     unsigned last_context_flags, last_stream_flags, last_event_flags;
     bool references_gone; /* the last reference to the table was released */

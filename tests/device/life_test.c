@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "device/admission.h"
 #include "device/arguments.h"
+#include "device/burst.h"
 #include "device/device.h"
 #include "device/diagnostic.h"
 #include "device/driver.h"
@@ -253,6 +254,48 @@ static void test_much_dynamic_shared_memory(void **state) {
     release(device, out, words * 4);
 }
 
+/* x += y or y += x, by turns that a bit decides: the order of the nodes shows in the result. */
+static void test_burst_runs_in_order_and_is_re_parameterised_in_flight(void **state) {
+    (void)state;
+    enum { CAPACITY = 6, LAUNCHES = 5 };
+    static const uint32_t lengths[LAUNCHES] = {6, 3, 5, 1, 6};
+    mu_device *device = devices[0];
+    mu_burst *burst = NULL;
+    float model[2] = {1, 1}, host[2] = {1, 1};
+    mu_address cells[2];
+    uint32_t turns = 0x35a96d3, n = 1;
+    float a = 1;
+    OK(mu_burst_create(device, MU_BURST_CHAIN, CAPACITY, &burst, &failure));
+    for (int i = 0; i < 2; i++) {
+        cells[i] = allocate(device, sizeof(float));
+        OK(mu_copy_to_device(device, MU_LANE_UPLOAD, cells[i], &host[i], sizeof(float), &failure));
+    }
+    OK(mu_lane_synchronize(device, MU_LANE_UPLOAD, &failure));
+    mu_function saxpy = find(0, "saxpy", NULL);
+    for (int i = 0; i < LAUNCHES; i++) {
+        for (uint32_t j = 0; j < lengths[i]; j++, turns >>= 1) {
+            uint32_t to = turns & 1;
+            void *slots[] = {&a, &cells[1 - to], &cells[to], &n};
+            mu_launch launch = {.function = saxpy,
+                                .kernel_name = "saxpy",
+                                .grid = {1, 1, 1},
+                                .block = {32, 1, 1},
+                                .parameters = slots,
+                                .parameter_count = 4,
+                                .slot_count = 4};
+            OK(mu_burst_set(burst, j, &launch, &failure));
+            model[to] += model[1 - to];
+        }
+        OK(mu_burst_launch(burst, lengths[i], &failure));
+    }
+    for (int i = 0; i < 2; i++)
+        OK(mu_copy_to_host(device, MU_LANE_DISPATCH, &host[i], cells[i], sizeof(float), &failure));
+    OK(mu_lane_synchronize(device, MU_LANE_DISPATCH, &failure));
+    assert_true(host[0] == model[0] && host[1] == model[1]);
+    mu_burst_destroy(burst);
+    for (int i = 0; i < 2; i++) release(device, cells[i], sizeof(float));
+}
+
 static void test_refused_launches_leave_the_device_usable(void **state) {
     (void)state;
     mu_device *device = devices[0];
@@ -435,6 +478,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_saxpy_through_all_lanes),
         cmocka_unit_test(test_cooperative_grid_and_its_barrier_counter),
         cmocka_unit_test(test_much_dynamic_shared_memory),
+        cmocka_unit_test(test_burst_runs_in_order_and_is_re_parameterised_in_flight),
         cmocka_unit_test(test_refused_launches_leave_the_device_usable),
         cmocka_unit_test(test_bad_programs_say_where),
         cmocka_unit_test(test_compiled_image_loads_and_a_cut_one_does_not),
