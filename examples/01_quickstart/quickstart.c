@@ -45,8 +45,8 @@ static int quickstart(muster_runtime *rt) {
     TRY(muster_buffer_create(rt, COUNT * sizeof(float), NULL, &y, &error));
     TRY(muster_buffer_create(rt, sizeof(double), NULL, &sum, &error)); /* starts as zeros, as every buffer does */
 
-    /* What each kernel gets, and how that is cut: one block of the grid owns BLOCK elements, count is a shard's own number
-     * of them, and each shard adds to a sum of its own. */
+    /* What each kernel gets, and how that is cut: one block of the grid owns BLOCK elements, count is a shard's own
+     * number of them, and each shard adds to a sum of its own. */
     muster_arg count = muster_shard_count_arg(BLOCK, COUNT, 4);
     muster_arg iota_args[] = {muster_block_cut(muster_buffer_arg(x, MUSTER_WRITE), SLICE_BYTES),
                               muster_shard_offset_arg(BLOCK, COUNT, 4), count};
