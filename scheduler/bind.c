@@ -57,6 +57,13 @@ static int choose_source(const binding *b, const mu_coherence *table, uint32_t i
     return open;
 }
 
+static mu_bind undefined(binding *b, uint64_t low, uint64_t high) {
+    mu_fail(b->error, MUSTER_DATA_UNDEFINED,
+            "bytes %llu to %llu of a buffer are undefined: the job that last wrote them failed; write the whole range first",
+            (unsigned long long)low, (unsigned long long)high);
+    return MU_BIND_FAILED;
+}
+
 /* Looks at one access without changing anything: undefined input fails, a source whose epoch is open is awaited, and memory
  * that has to be allocated is added to *bytes. */
 static mu_bind look_at(binding *b, const mu_access *access, bool *covered, uint64_t *bytes) {
@@ -71,11 +78,7 @@ static mu_bind look_at(binding *b, const mu_access *access, bool *covered, uint6
              i < table->count && table->segments[i].low < access->high; i++) {
             const mu_segment *segment = &table->segments[i];
             if (segment->undefined) {
-                mu_fail(b->error, MUSTER_DATA_UNDEFINED,
-                        "bytes %llu to %llu of a buffer are undefined: the job that last wrote them failed; write the "
-                        "whole range first",
-                        (unsigned long long)segment->low, (unsigned long long)segment->high);
-                result = MU_BIND_FAILED;
+                result = undefined(b, segment->low, segment->high);
                 break;
             }
             if (segment->valid & MU_LOCATION_DEVICE(me)) continue;
@@ -263,6 +266,7 @@ static muster_status order_after_use(binding *b, const mu_instance *instance) {
 typedef struct piece {
     uint64_t low, high;
     bool zero;
+    bool undefined; /* lost since the task was looked at: a device went away with its writer */
     int source; /* MUSTER_ANY_DEVICE: the host */
     uint64_t stamp;
     mu_instance *source_instance; /* pinned */
@@ -279,8 +283,9 @@ static bool next_piece(binding *b, mu_coherence *table, const mu_access *access,
         uint64_t low = segment->low > at ? segment->low : at;
         uint64_t high = segment->high < access->high ? segment->high : access->high;
         *out = (piece){.low = low, .high = high, .zero = segment->zero, .source = MUSTER_ANY_DEVICE};
+        out->undefined = segment->undefined || (!segment->zero && !segment->valid);
         found = true;
-        if (segment->zero) break;
+        if (segment->zero || out->undefined) break;
         out->source = choose_source(b, table, i);
         if (out->source == MUSTER_ANY_DEVICE) break;
         /* A device may hold the segment in several instances: take it instance by instance. */
@@ -337,8 +342,8 @@ static mu_bind bring(binding *b, const mu_access *access) {
     bool ordered = false;
     piece p;
     for (uint64_t at = access->low; at < access->high && next_piece(b, table, access, at, &p); at = p.high) {
-        mu_bind result = MU_BOUND;
-        if (!ordered && order_after_use(b, instance)) result = MU_BIND_FAILED;
+        mu_bind result = p.undefined ? undefined(b, p.low, p.high) : MU_BOUND;
+        if (result == MU_BOUND && !ordered && order_after_use(b, instance)) result = MU_BIND_FAILED;
         ordered = true;
         if (result == MU_BOUND) result = copy_piece(b, buffer, instance, &p);
         if (p.source_instance) {
