@@ -2,8 +2,8 @@
  *
  * A pattern is searched for with the Knuth-Morris-Pratt automaton. State s means that the last s bytes of text are the
  * first s of the pattern. Its rule is one word: in the low 8 bits the byte that leads to state s + 1, above them the
- * state to try instead, which is the longest proper prefix of the pattern's first s bytes that is also a suffix of them.
- * When the rule of the full match is not 0 the pattern can overlap itself, as "aa" can in "aaa". */
+ * state to try instead, which is the length of the longest proper prefix of the pattern's first s bytes that is also a
+ * suffix of them. When that of the full match is not 0, the pattern can overlap itself, as "aa" can in "aaa". */
 #ifndef MUSTER_EXAMPLES_SCAN_PATTERNS_H
 #define MUSTER_EXAMPLES_SCAN_PATTERNS_H
 

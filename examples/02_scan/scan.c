@@ -1,9 +1,9 @@
 /* Counts byte patterns in files on all devices, as `LC_ALL=C grep -aoF -- PATTERN FILE... | wc -l` counts them.
  *
- * The files are one stream (source.h), cut into chunks of equal size; one block of the kernel searches one chunk for one
- * pattern (patterns.h, scan.ptx). With each chunk are stored the bytes that follow it, for the matches that cross its
- * end. Batches of chunks go through a few slots, each with buffers of its own: while devices search one batch, the next
- * is read. So memory is bounded whatever the size of the files, which may be pipes. */
+ * The files are one stream (source.h), cut into chunks of equal size; one block of the kernel searches one chunk for
+ * one pattern (patterns.h, scan.ptx). With each chunk are stored the bytes that follow it, for the matches that cross
+ * its end. Batches of chunks go through a few slots, each with buffers of its own: while devices search one batch, the
+ * next is read. So memory is bounded whatever the size of the files, which may be pipes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,8 +113,8 @@ static int parse(int argc, char **argv, request *request) {
 #define TRY(call)                                                                                                      \
     if ((call) != MUSTER_OK) return 0
 
-/* The number of chunks in a slot: what the memory asked for allows, no more than half the devices' memory budgets, and no
- * more than the files need. */
+/* The number of chunks in a slot: what the memory asked for allows, no more than half the devices' memory budgets, and
+ * no more than the files need. */
 static uint64_t choose_capacity(const scan *scan, const request *request) {
     uint64_t chunk_cost = scan->pitch_bytes + scan->answer_bytes;
     uint64_t memory = request->memory_bytes;
@@ -146,8 +146,8 @@ static int prepare(scan *scan, muster_error *error) {
     return 1;
 }
 
-/* Fills the slot with the next chunks of the stream. Each starts with the tail of the one before; what the stream leaves
- * of the last is filled with newlines, which are part of no match. Sets *end when the stream has ended. */
+/* Fills the slot with the next chunks of the stream. Each starts with the tail of the one before; what the stream
+ * leaves of the last is filled with newlines, which are part of no match. Sets *end when the stream has ended. */
 static int read_batch(scan *scan, slot *slot, int *end, muster_error *error) {
     size_t chunk = scan->plan.chunk_bytes, tail = scan->plan.tail_bytes;
     void *memory;

@@ -1,5 +1,5 @@
-/* The files as one stream of bytes, each followed by a newline. No pattern holds a newline, so that no match reaches from
- * one file into the next, and the matches in the stream are the matches in the files. */
+/* The files as one stream of bytes, each followed by a newline. No pattern holds a newline, so that no match reaches
+ * from one file into the next, and the matches in the stream are the matches in the files. */
 #ifndef MUSTER_EXAMPLES_SCAN_SOURCE_H
 #define MUSTER_EXAMPLES_SCAN_SOURCE_H
 

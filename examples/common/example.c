@@ -21,21 +21,32 @@ const char *example_value(const char *name, const char *option, int argc, char *
     return argv[++*at];
 }
 
+static unsigned shift_of(char suffix) {
+    switch (suffix) {
+        case 'K': return 10;
+        case 'M': return 20;
+        case 'G': return 30;
+        default: return 0;
+    }
+}
+
 int example_number(const char *name, const char *option, const char *text, uint64_t low, uint64_t high,
                    uint64_t *number) {
     char *end;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    unsigned shift = 0;
-    if (*end == 'K' || *end == 'M' || *end == 'G') shift = *end == 'K' ? 10 : *end == 'M' ? 20 : 30, end++;
-    if (text[0] < '0' || text[0] > '9' || *end || errno || value > UINT64_MAX >> shift || (value <<= shift) < low ||
-        value > high) {
-        fprintf(stderr, "%s: %s %s: expected a number from %llu to %llu\n", name, option, text, (unsigned long long)low,
-                (unsigned long long)high);
-        return 0;
+    unsigned shift = shift_of(*end);
+    int good = text[0] >= '0' && text[0] <= '9' && errno == 0; /* strtoull takes a sign and blanks; we do not */
+    if (good && end[shift != 0] == '\0' && value <= UINT64_MAX >> shift) {
+        value <<= shift;
+        if (value >= low && value <= high) {
+            *number = value;
+            return 1;
+        }
     }
-    *number = value;
-    return 1;
+    fprintf(stderr, "%s: %s %s: expected a number from %llu to %llu\n", name, option, text, (unsigned long long)low,
+            (unsigned long long)high);
+    return 0;
 }
 
 example_parsed example_option(example_options *options, int argc, char **argv, int *at) {

@@ -1,8 +1,8 @@
 /* What the examples share: the choice of driver and devices on the command line.
  *
- *   --driver cuda|sim|auto   auto (the default) tries the CUDA driver first and, where there is none or it has no usable
- *                            device, takes the simulator instead; it says so on stderr. That choice is the example's:
- *                            Muster itself never falls back. With MUSTER_DRIVER set, auto means that driver.
+ *   --driver cuda|sim|auto   auto (the default) tries the CUDA driver first and, where there is none or it has no
+ *                            usable device, takes the simulator instead; it says so on stderr. That choice is the
+ *                            example's: Muster itself never falls back. With MUSTER_DRIVER set, auto means that driver.
  *   --devices N              use N devices. Default: every device of the machine, or two simulated ones. */
 #ifndef MUSTER_EXAMPLES_COMMON_EXAMPLE_H
 #define MUSTER_EXAMPLES_COMMON_EXAMPLE_H
@@ -28,7 +28,8 @@ example_parsed example_option(example_options *options, int argc, char **argv, i
  * another option; a missing value is an error on stderr and sets *bad. */
 const char *example_value(const char *name, const char *option, int argc, char **argv, int *at, int *bad);
 
-/* Reads a decimal number from `low` to `high` with an optional K, M or G (powers of 1024). 0 and a message on failure. */
+/* Reads a decimal number from `low` to `high` with an optional K, M or G (powers of 1024). 0 and a message on stderr
+ * when it is none. */
 int example_number(const char *name, const char *option, const char *text, uint64_t low, uint64_t high,
                    uint64_t *number);
 
