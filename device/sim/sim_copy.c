@@ -76,8 +76,8 @@ static CUresult run_copy(sim_op *op) {
 }
 
 static void release_copy(sim_op *op) {
-    mu_free(((copy_op *)op)->staging);
-    mu_free(op);
+    sim_free_unordered(((copy_op *)op)->staging);
+    sim_free_unordered(op);
 }
 
 static CUresult run_fill(sim_op *op) {

@@ -85,6 +85,7 @@ static void destroy(mu_driver *table) {
     sim_config_free(&driver->config);
     pthread_mutex_destroy(&driver->message_lock);
     pthread_mutex_destroy(&driver->primary_lock);
+    pthread_cond_destroy(&driver->host_work);
     pthread_cond_destroy(&driver->done);
     pthread_mutex_destroy(&driver->lock);
     mu_free(driver);
@@ -140,6 +141,7 @@ muster_status mu_sim_driver_create(const char *spec, mu_driver **out, muster_err
     pthread_mutex_init(&driver->primary_lock, NULL);
     pthread_mutex_init(&driver->message_lock, NULL);
     pthread_cond_init(&driver->done, NULL);
+    pthread_cond_init(&driver->host_work, NULL);
     init_devices(driver);
     fill_table(driver);
     *out = &driver->table;

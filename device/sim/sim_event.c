@@ -10,7 +10,7 @@ sim_record *sim_record_create(void) {
 }
 
 void sim_record_drop(sim_record *record) {
-    if (record && --record->references == 0) mu_free(record);
+    if (record && --record->references == 0) sim_free_unordered(record);
 }
 
 CUresult sim_record_await(sim_record *record, sim_context *context) {
@@ -141,6 +141,8 @@ CUresult sim_do_event_query(sim_driver *driver, CUevent handle) {
     } else if (event->last) {
         if (driver->host_ns < event->last->virtual_ns) driver->host_ns = event->last->virtual_ns;
         MU_TSAN_ACQUIRE(&event->last->order); /* pairs with run_as_stream's release */
+        /* The entry looked before the event was done: a fault in what came before it shows now at the latest. */
+        code = sim_fault_observe(event->context);
     }
     sim_unlock(driver);
     return code;

@@ -26,8 +26,8 @@ struct sim_exec {
 
 static void drop_shape(shape *dropped) {
     if (atomic_fetch_sub_explicit(&dropped->references, 1, memory_order_acq_rel) != 1) return;
-    mu_free(dropped->first);
-    mu_free(dropped);
+    sim_free_unordered(dropped->first);
+    sim_free_unordered(dropped);
 }
 
 static shape *make_shape(const sim_graph *graph) {
@@ -346,7 +346,7 @@ static void release_graph(sim_op *op) {
     graph_op *graph = (graph_op *)op;
     for (uint32_t i = 0; i < graph->shape->count; i++) sim_work_drop(graph->works[i]);
     drop_shape(graph->shape);
-    mu_free(graph);
+    sim_free_unordered(graph);
 }
 
 CUresult sim_do_graph_launch(sim_driver *driver, CUgraphExec handle, CUstream stream_handle) {

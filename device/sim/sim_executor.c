@@ -1,5 +1,5 @@
 /* The executor thread of a device: takes operations off the heads of its streams, in an order drawn from the seed, and
- * runs them one at a time. */
+ * runs them one at a time; and the one thread for host functions. */
 #include "device/sim/sim_queue.h"
 
 /* ---------------------------------------------------------------------------------------------------------- fibers -- */
@@ -23,35 +23,49 @@ void *sim_fiber_current(void) { return NULL; }
 void sim_fiber_switch(void *fiber) { (void)fiber; }
 #endif
 
-/* Uninstrumented, so that no function entry lands on one fiber's stack and its exit on another's. */
 #if MU_TSAN
-__attribute__((no_sanitize("thread"), noinline))
+#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+
+void sim_free_unordered(void *pointer) {
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    mu_free(pointer);
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+}
+#else
+#define UNSEEN
+void sim_free_unordered(void *pointer) { mu_free(pointer); }
 #endif
-static void
-run_as_stream(sim_stream *stream, sim_op *op) {
+
+/* Uninstrumented, so that no function entry lands on one fiber's stack and its exit on another's, and so that times
+ * pass between them. Returns what the operation cost in virtual time. */
+static UNSEEN uint64_t run_as_stream(sim_stream *stream, sim_op *op, uint64_t begin_ns) {
     void *here = sim_fiber_current();
     if (stream->fiber) sim_fiber_switch(stream->fiber);
     MU_TSAN_ACQUIRE(&op->order); /* pairs with the release in sim_enqueue: what the caller did happened before */
     if (op->waits_for) MU_TSAN_ACQUIRE(&op->waits_for->order); /* pairs with the release below, on the other stream */
+    op->begin_ns = begin_ns;
     if (op->run) op->run(op);
+    uint64_t cost_ns = op->cost_ns;
     if (op->records) MU_TSAN_RELEASE(&op->records->order);
     MU_TSAN_RELEASE(&stream->order); /* pairs with the acquire of who synchronises with the stream */
     if (stream->fiber) sim_fiber_switch(here);
+    return cost_ns;
 }
 
 /* ------------------------------------------------------------------------------------------------------- execution -- */
 
 /* Virtual time: an operation begins when its stream, what it waits for, its engine and its caller allow. */
-static void begin_virtual(sim_stream *stream, sim_op *op) {
+static uint64_t begin_virtual(const sim_stream *stream, const sim_op *op) {
     uint64_t begin = stream->virtual_ns > op->issued_ns ? stream->virtual_ns : op->issued_ns;
     if (op->waits_for && op->waits_for->virtual_ns > begin) begin = op->waits_for->virtual_ns;
     if (op->engine_ns && *op->engine_ns > begin) begin = *op->engine_ns;
-    op->begin_ns = begin;
-    op->cost_ns = 0;
+    return begin;
 }
 
-static void end_virtual(sim_stream *stream, sim_op *op) {
-    stream->virtual_ns = op->begin_ns + op->cost_ns;
+static void end_virtual(sim_stream *stream, sim_op *op, uint64_t end_ns) {
+    stream->virtual_ns = end_ns;
     if (op->engine_ns && *op->engine_ns < stream->virtual_ns) *op->engine_ns = stream->virtual_ns;
     sim_driver *driver = stream->context->driver;
     if (driver->finished_ns < stream->virtual_ns) driver->finished_ns = stream->virtual_ns;
@@ -63,19 +77,18 @@ static void finish_record(sim_stream *stream, sim_record *record) {
     record->done = true;
 }
 
-/* Runs the head of a stream; locked, but not while it runs. */
+/* Runs the head of a stream, which is marked as running; locked, but not while it runs. */
 static void run_head(sim_driver *driver, sim_stream *stream) {
     sim_op *op = stream->head;
-    stream->running = true;
-    begin_virtual(stream, op);
+    uint64_t time_ns = begin_virtual(stream, op);
     sim_unlock(driver);
     if (!sim_fault_drops(stream->context)) {
+        time_ns += run_as_stream(stream, op, time_ns);
         op->ran = true;
-        run_as_stream(stream, op);
     }
     if (op->finish) op->finish(op);
     sim_lock(driver);
-    end_virtual(stream, op);
+    end_virtual(stream, op, time_ns);
     if (op->records) finish_record(stream, op->records);
     stream->head = op->next;
     if (!stream->head) stream->tail = NULL;
@@ -91,9 +104,38 @@ static void run_head(sim_driver *driver, sim_stream *stream) {
     sim_lock(driver);
 }
 
+/* One thread runs the host functions of all devices, as in the real driver: one that blocks holds up its stream and
+ * other host functions, but no kernel. */
+static void *host_executor(void *argument) {
+    sim_driver *driver = argument;
+    sim_lock(driver);
+    while (!driver->host_stopping) {
+        sim_stream *stream = driver->host_head;
+        if (!stream) {
+            pthread_cond_wait(&driver->host_work, &driver->lock);
+            continue;
+        }
+        driver->host_head = stream->next_host;
+        if (!driver->host_head) driver->host_tail = NULL;
+        run_head(driver, stream);
+    }
+    sim_unlock(driver);
+    return NULL;
+}
+
+static void pass_to_host(sim_driver *driver, sim_stream *stream) {
+    stream->next_host = NULL;
+    if (driver->host_tail)
+        driver->host_tail->next_host = stream;
+    else
+        driver->host_head = stream;
+    driver->host_tail = stream;
+    pthread_cond_signal(&driver->host_work);
+}
+
 static bool ready(const sim_stream *stream) {
     const sim_op *op = stream->head;
-    if (!op) return false;
+    if (!op || stream->running) return false;
     return !op->waits_for || op->waits_for->done || sim_fault_drops(stream->context);
 }
 
@@ -114,7 +156,11 @@ static void *executor(void *argument) {
     while (!device->stopping) {
         sim_stream *stream = device->held ? NULL : choose(device);
         if (stream) {
-            run_head(driver, stream);
+            stream->running = true;
+            if (stream->head->on_host)
+                pass_to_host(driver, stream);
+            else
+                run_head(driver, stream);
             continue;
         }
         device->idle = true;
@@ -125,6 +171,12 @@ static void *executor(void *argument) {
     return NULL;
 }
 
+bool sim_host_executor_start(sim_driver *driver) {
+    if (!driver->host_started)
+        driver->host_started = pthread_create(&driver->host_executor, NULL, host_executor, driver) == 0;
+    return driver->host_started;
+}
+
 bool sim_executor_start(sim_device *device) {
     if (device->started) return true;
     device->started = pthread_create(&device->executor, NULL, executor, device) == 0;
@@ -133,6 +185,8 @@ bool sim_executor_start(sim_device *device) {
 
 void sim_executor_stop(sim_driver *driver) {
     sim_lock(driver);
+    driver->host_stopping = true;
+    pthread_cond_signal(&driver->host_work);
     for (uint32_t i = 0; i < driver->config.device_count; i++) {
         driver->devices[i].stopping = true;
         pthread_cond_signal(&driver->devices[i].work);
@@ -140,6 +194,7 @@ void sim_executor_stop(sim_driver *driver) {
     sim_unlock(driver);
     for (uint32_t i = 0; i < driver->config.device_count; i++)
         if (driver->devices[i].started) pthread_join(driver->devices[i].executor, NULL);
+    if (driver->host_started) pthread_join(driver->host_executor, NULL);
 }
 
 /* -------------------------------------------------------------------------------------------------------- null mode -- */

@@ -162,6 +162,12 @@ struct sim_driver {
     uint64_t finished_ns;         /* locked: virtual time at which the last operation so far ended */
     bool closing;                 /* running kernels give up */
 
+    /* The thread for host functions; locked. */
+    pthread_t host_executor;
+    pthread_cond_t host_work;
+    bool host_started, host_stopping;
+    sim_stream *host_head, *host_tail;
+
     sim_handles handles;
     struct sim_table *memory;
     struct sim_heap *heap;

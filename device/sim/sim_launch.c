@@ -125,7 +125,7 @@ void sim_work_retain(sim_work *work) {
 void sim_work_drop(sim_work *work) {
     /* Release on every decrement pairs with the acquire of the last: all use happens before the free. */
     if (!work || atomic_fetch_sub_explicit(&work->references, 1, memory_order_acq_rel) != 1) return;
-    mu_free(work);
+    sim_free_unordered(work);
 }
 
 CUresult sim_work_run(const sim_work *work, uint64_t *cost_ns) {
@@ -180,7 +180,7 @@ static CUresult run_kernel(sim_op *op) { return sim_work_run(((kernel_op *)op)->
 
 static void release_kernel(sim_op *op) {
     sim_work_drop(((kernel_op *)op)->work);
-    mu_free(op);
+    sim_free_unordered(op);
 }
 
 static CUresult enqueue_kernel(sim_stream *stream, sim_work *work) {

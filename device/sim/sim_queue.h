@@ -26,10 +26,11 @@ struct sim_op {
     void (*release)(sim_op *op);
     sim_record *waits_for;      /* runs only when this is done */
     sim_record *records;        /* done when this has run */
+    bool on_host;               /* runs on the thread for host functions */
     bool counted;               /* against the limit of outstanding calls */
     bool ran;                   /* false in finish and release: dropped */
     uint64_t issued_ns;         /* virtual time of the call */
-    uint64_t begin_ns, cost_ns; /* virtual time: when it began (set before run), and how long it took (set by run) */
+    uint64_t begin_ns, cost_ns; /* virtual time: when it began, and how long it took (set by run). The fiber's */
     uint64_t *engine_ns;        /* a device's engine that it occupies, NULL when none */
     char order;                 /* ThreadSanitizer: released by the caller, acquired by the stream */
 };
@@ -38,7 +39,8 @@ typedef struct sim_capture sim_capture;
 
 struct sim_stream {
     sim_object object;
-    sim_stream *next; /* of the device */
+    sim_stream *next;      /* of the device */
+    sim_stream *next_host; /* locked: waiting for the thread for host functions */
     sim_context *context;
     bool blocking;           /* takes part in the default stream's order */
     bool destroyed, running; /* locked, as all that follows */
@@ -102,10 +104,14 @@ CUresult sim_device_drain(sim_context *context);
 void sim_event_free(sim_event *event);
 
 /* The executor thread of a device (sim_executor.c). */
-bool sim_executor_start(sim_device *device); /* locked; once */
-void sim_executor_stop(sim_driver *driver);  /* all of them: joins */
+bool sim_executor_start(sim_device *device);      /* locked; does nothing the second time */
+bool sim_host_executor_start(sim_driver *driver); /* likewise */
+void sim_executor_stop(sim_driver *driver);       /* all of them: joins */
 /* Runs one operation here and now (null mode). */
 CUresult sim_execute_inline(sim_stream *stream, sim_op *op);
+
+/* Frees what a stream's fiber has read: the executor knows that it is through with it, ThreadSanitizer does not. */
+void sim_free_unordered(void *pointer);
 
 /* ThreadSanitizer's fibers: a stream's history is its own, whichever thread runs it. Nothing in ordinary builds. */
 void *sim_fiber_create(void);

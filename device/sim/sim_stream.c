@@ -12,7 +12,7 @@ sim_op *sim_op_create(size_t bytes, CUresult (*run)(sim_op *), void (*release)(s
     return op;
 }
 
-void sim_op_release(sim_op *op) { mu_free(op); }
+void sim_op_release(sim_op *op) { sim_free_unordered(op); }
 
 /* ----------------------------------------------------------------------------------------------------------- waiting -- */
 
@@ -118,9 +118,9 @@ void sim_stream_free(sim_stream *stream) {
         op = next;
     }
     for (size_t i = 0; i < stream->lane_count; i++) sim_fiber_destroy(stream->lanes[i]);
-    mu_free(stream->lanes);
+    sim_free_unordered(stream->lanes);
     sim_fiber_destroy(stream->fiber);
-    mu_free(stream);
+    sim_free_unordered(stream);
 }
 
 CUresult sim_stream_find(sim_driver *driver, CUstream handle, sim_stream **stream) {
@@ -175,7 +175,8 @@ CUresult sim_do_stream_query(sim_driver *driver, CUstream handle) {
     bool done = stream->completed == stream->enqueued;
     if (done) MU_TSAN_ACQUIRE(&stream->order);
     sim_unlock(driver);
-    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    /* The entry looked before the work was done: a fault in it shows now at the latest. */
+    return done ? sim_fault_observe(stream->context) : CUDA_ERROR_NOT_READY;
 }
 
 CUresult sim_do_stream_synchronize(sim_driver *driver, CUstream handle) {
@@ -205,7 +206,6 @@ CUresult sim_do_ctx_synchronize(sim_driver *driver) {
 /* --------------------------------------------------------------------------------------------------------- enqueueing -- */
 
 static void append(sim_stream *stream, sim_op *op) {
-    op->stream = stream;
     op->issued_ns = stream->context->driver->host_ns;
     if (stream->tail)
         stream->tail->next = op;
@@ -235,6 +235,8 @@ static bool order_after(sim_stream *stream, sim_stream *prior) {
     record->references++;
     mark->records = record;
     wait->waits_for = record;
+    mark->stream = prior;
+    wait->stream = stream;
     append(prior, mark);
     append(stream, wait);
     return true;
@@ -266,7 +268,9 @@ static CUresult enqueue_locked(sim_stream *stream, sim_op *op, bool wait) {
         code = sim_context_error(context);
     }
     if (code == CUDA_SUCCESS && (stream->blocking || stream == context->legacy)) code = order_with_legacy(stream);
-    if (code == CUDA_SUCCESS && !sim_executor_start(context->device)) code = CUDA_ERROR_OPERATING_SYSTEM;
+    if (code == CUDA_SUCCESS &&
+        (!sim_executor_start(context->device) || (op->on_host && !sim_host_executor_start(driver))))
+        code = CUDA_ERROR_OPERATING_SYSTEM;
     if (code != CUDA_SUCCESS) {
         if (op->waits_for) sim_record_drop(op->waits_for);
         if (op->records) sim_record_drop(op->records);
@@ -281,6 +285,7 @@ static CUresult enqueue_locked(sim_stream *stream, sim_op *op, bool wait) {
 CUresult sim_enqueue(sim_stream *stream, sim_op *op, bool wait) {
     sim_driver *driver = stream->context->driver;
     if (driver->null_mode) return sim_execute_inline(stream, op);
+    op->stream = stream;
     MU_TSAN_RELEASE(&op->order); /* pairs with run_as_stream's acquire */
     sim_lock(driver);
     CUresult code = enqueue_locked(stream, op, wait);
@@ -314,6 +319,6 @@ CUresult sim_do_launch_host_func(sim_driver *driver, CUstream handle, CUhostFn f
     if (!host) return CUDA_ERROR_OUT_OF_MEMORY;
     host->function = function;
     host->user = user;
-    host->op.counted = true;
+    host->op.counted = host->op.on_host = true;
     return sim_enqueue(stream, &host->op, false);
 }

@@ -29,7 +29,8 @@ typedef struct fixture {
 static inline mu_driver *create_driver(const char *spec) {
     mu_driver *driver = NULL;
     muster_error error;
-    if (mu_sim_driver_create(spec, &driver, &error) != MUSTER_OK) fail_msg("%s: %s", spec ? spec : "MUSTER_SIM", error.message);
+    if (mu_sim_driver_create(spec, &driver, &error) != MUSTER_OK)
+        fail_msg("%s: %s", spec ? spec : "MUSTER_SIM", error.message);
     return driver;
 }
 

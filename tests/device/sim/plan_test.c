@@ -3,8 +3,9 @@
 
 static void test_the_nth_call_fails(void **state) {
     (void)state;
-    fixture f = open_bare("{\"faults\": [{\"entry\": \"mem_alloc\", \"nth\": 3, \"code\": \"OUT_OF_MEMORY\", \"repeat\": 2},"
-                          " {\"entry\": \"event_create\", \"code\": 999, \"repeat\": \"forever\"}]}");
+    fixture f = open_bare(
+        "{\"faults\": [{\"entry\": \"mem_alloc\", \"nth\": 3, \"code\": \"OUT_OF_MEMORY\", \"repeat\": 2},"
+        " {\"entry\": \"event_create\", \"code\": 999, \"repeat\": \"forever\"}]}");
     CUdeviceptr pointer;
     CUevent event;
     const CUresult expected[] = {0, 0, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, 0, 0};
@@ -15,9 +16,10 @@ static void test_the_nth_call_fails(void **state) {
 
 static void test_a_device_may_be_named(void **state) {
     (void)state;
-    fixture f = open_bare("{\"devices\": 2, \"faults\": ["
-                          "{\"entry\": \"mem_alloc\", \"code\": \"OUT_OF_MEMORY\", \"device\": 1},"
-                          "{\"entry\": \"ctx_create\", \"code\": \"INVALID_DEVICE\", \"device\": 1}]}");
+    fixture f = open_bare(
+        "{\"devices\": 2, \"faults\": ["
+        "{\"entry\": \"mem_alloc\", \"code\": \"OUT_OF_MEMORY\", \"device\": 1},"
+        "{\"entry\": \"ctx_create\", \"code\": \"INVALID_DEVICE\", \"device\": 1}]}");
     CUdevice second;
     CUcontext own, other;
     CUdeviceptr pointer;
@@ -72,8 +74,9 @@ static void test_a_kernel_faults_at_its_launch(void **state) {
 
 static void test_memory_shrinks_under_us(void **state) {
     (void)state;
-    fixture f = open_bare("{\"devices\": [{\"memory_bytes\": 104857600}], \"faults\": ["
-                          "{\"kind\": \"shrink\", \"entry\": \"mem_alloc\", \"nth\": 2, \"bytes\": 94371840}]}");
+    fixture f = open_bare(
+        "{\"devices\": [{\"memory_bytes\": 104857600}], \"faults\": ["
+        "{\"kind\": \"shrink\", \"entry\": \"mem_alloc\", \"nth\": 2, \"bytes\": 94371840}]}");
     size_t free_bytes, total;
     CUdeviceptr pointer;
     assert_success(f.driver->mem_alloc(&pointer, 1 << 20));
@@ -121,10 +124,10 @@ static void test_a_device_is_lost_on_request(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_nth_call_fails),     cmocka_unit_test(test_a_device_may_be_named),
-        cmocka_unit_test(test_a_device_is_lost_alone), cmocka_unit_test(test_a_kernel_faults_at_its_launch),
+        cmocka_unit_test(test_the_nth_call_fails),      cmocka_unit_test(test_a_device_may_be_named),
+        cmocka_unit_test(test_a_device_is_lost_alone),  cmocka_unit_test(test_a_kernel_faults_at_its_launch),
         cmocka_unit_test(test_memory_shrinks_under_us), cmocka_unit_test(test_a_copy_is_corrupted),
-        cmocka_unit_test(test_a_call_is_delayed),      cmocka_unit_test(test_a_device_is_lost_on_request),
+        cmocka_unit_test(test_a_call_is_delayed),       cmocka_unit_test(test_a_device_is_lost_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,326 @@
+/* Graphs, executable graphs, and capture. */
+#include "tests/conformance/conformance.h"
+
+enum { CHAIN = 16 };
+
+static CUdeviceptr words;
+
+static int take_words(void **state) {
+    (void)state;
+    words = fresh_memory(4096);
+    return 0;
+}
+
+static int give_words(void **state) {
+    (void)state;
+    release_memory(words);
+    return 0;
+}
+
+static void clear_words(void) {
+    assert_success(DRIVER->memset_d32_async(words, 0, 1024, DEVICE0->stream));
+    assert_success(DRIVER->stream_synchronize(DEVICE0->stream));
+}
+
+/* What a node needs until the call that takes it has returned. */
+typedef struct node_parameters {
+    CUdeviceptr p;
+    uint32_t v;
+    void *pointers[2];
+    CUDA_KERNEL_NODE_PARAMS parameters;
+} node_parameters;
+
+static CUDA_KERNEL_NODE_PARAMS *mix_node(node_parameters *node, CUdeviceptr p, uint32_t v) {
+    memset(node, 0, sizeof *node);
+    node->p = p;
+    node->v = v;
+    node->pointers[0] = &node->p;
+    node->pointers[1] = &node->v;
+    node->parameters.func = DEVICE0->mix;
+    node->parameters.gridDimX = node->parameters.gridDimY = node->parameters.gridDimZ = 1;
+    node->parameters.blockDimX = node->parameters.blockDimY = node->parameters.blockDimZ = 1;
+    node->parameters.kernelParams = node->pointers;
+    return &node->parameters;
+}
+
+typedef struct chain {
+    CUgraph graph;
+    CUgraphNode nodes[CHAIN];
+    CUgraphExec exec;
+} chain;
+
+/* A chain of mix(words, i). */
+static void make_chain(chain *made) {
+    node_parameters node;
+    assert_success(DRIVER->graph_create(&made->graph, 0));
+    for (uint32_t i = 0; i < CHAIN; i++)
+        assert_success(DRIVER->graph_add_kernel_node(&made->nodes[i], made->graph, i ? &made->nodes[i - 1] : NULL,
+                                                     i ? 1 : 0, mix_node(&node, words, i)));
+    assert_success(DRIVER->graph_instantiate(&made->exec, made->graph, 0));
+    assert_success(DRIVER->graph_upload(made->exec, DEVICE0->stream));
+}
+
+static void end_chain(chain *made) {
+    assert_success(DRIVER->graph_exec_destroy(made->exec));
+    assert_success(DRIVER->graph_destroy(made->graph));
+}
+
+static void launch(CUgraphExec exec) { assert_success(DRIVER->graph_launch(exec, DEVICE0->stream)); }
+static void settle(void) { assert_success(DRIVER->stream_synchronize(DEVICE0->stream)); }
+
+static uint32_t mixed(uint32_t value, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) value = value * 3 + i;
+    return value;
+}
+
+static void test_a_chain_runs_in_order(void **state) {
+    (void)state;
+    chain made;
+    clear_words();
+    make_chain(&made);
+    launch(made.exec);
+    launch(made.exec);
+    settle();
+    assert_int_equal(read_word(words), mixed(mixed(0, CHAIN), CHAIN));
+    end_chain(&made);
+}
+
+static void test_updates_do_not_reach_launches_in_flight(void **state) {
+    (void)state;
+    enum { ROUNDS = 30 };
+    chain made;
+    node_parameters node;
+    clear_words();
+    make_chain(&made);
+    gate *held = gate_close(DEVICE0->stream);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < CHAIN; i++)
+            assert_success(DRIVER->graph_exec_kernel_node_set_params(
+                made.exec, made.nodes[i], mix_node(&node, words + 4 * (round * CHAIN + i), round * 100 + i)));
+        launch(made.exec);
+    }
+    gate_open(held);
+    settle();
+    uint32_t seen[ROUNDS * CHAIN];
+    assert_success(DRIVER->memcpy_dtoh(seen, words, sizeof seen));
+    for (uint32_t i = 0; i < ROUNDS * CHAIN; i++) assert_int_equal(seen[i], i / CHAIN * 100 + i % CHAIN);
+    end_chain(&made);
+}
+
+static void test_a_node_can_change_its_function_and_shape(void **state) {
+    (void)state;
+    chain made;
+    clear_words();
+    make_chain(&made);
+    uint32_t count = 50;
+    CUdeviceptr target = words + 64;
+    void *pointers[] = {&target, &count};
+    CUDA_KERNEL_NODE_PARAMS number = {.func = DEVICE0->number,
+                                      .gridDimX = 2,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 32,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = pointers};
+    assert_success(DRIVER->graph_exec_kernel_node_set_params(made.exec, made.nodes[3], &number));
+    launch(made.exec);
+    settle();
+    assert_int_equal(read_word(words + 64 + 4 * 49), 49);
+    assert_int_equal(read_word(words + 64 + 4 * 50), 0);
+    number.blockDimX = 2048;
+    assert_code(DRIVER->graph_exec_kernel_node_set_params(made.exec, made.nodes[3], &number), CUDA_ERROR_INVALID_VALUE);
+    end_chain(&made);
+}
+
+static void test_disabled_nodes_are_passed_over(void **state) {
+    (void)state;
+    chain made;
+    clear_words();
+    make_chain(&made);
+    for (int i = 5; i < CHAIN; i++) assert_success(DRIVER->graph_node_set_enabled(made.exec, made.nodes[i], 0));
+    launch(made.exec);
+    settle();
+    assert_int_equal(read_word(words), mixed(0, 5));
+    for (int i = 5; i < CHAIN; i++) assert_success(DRIVER->graph_node_set_enabled(made.exec, made.nodes[i], 1));
+    clear_words();
+    launch(made.exec);
+    settle();
+    assert_int_equal(read_word(words), mixed(0, CHAIN));
+    end_chain(&made);
+}
+
+/* One root, many branches of two, one end: each branch's second node sees its first. */
+static void test_branches_join(void **state) {
+    (void)state;
+    enum { WIDTH = 20 };
+    CUgraph graph;
+    CUgraphNode root, first[WIDTH], second[WIDTH], end;
+    CUgraphExec exec;
+    node_parameters node;
+    clear_words();
+    assert_success(DRIVER->graph_create(&graph, 0));
+    assert_success(DRIVER->graph_add_empty_node(&root, graph, NULL, 0));
+    for (uint32_t i = 0; i < WIDTH; i++)
+        assert_success(
+            DRIVER->graph_add_kernel_node(&first[i], graph, &root, 1, mix_node(&node, words + 4 + 4 * i, i)));
+    for (uint32_t i = 0; i < WIDTH; i++)
+        assert_success(
+            DRIVER->graph_add_kernel_node(&second[i], graph, &first[i], 1, mix_node(&node, words + 4 + 4 * i, 1)));
+    assert_success(DRIVER->graph_add_kernel_node(&end, graph, second, WIDTH, mix_node(&node, words, 1)));
+    assert_success(DRIVER->graph_instantiate(&exec, graph, 0));
+    for (int i = 0; i < 3; i++) launch(exec);
+    settle();
+    uint32_t seen[WIDTH + 1];
+    assert_success(DRIVER->memcpy_dtoh(seen, words, sizeof seen));
+    assert_int_equal(seen[0], 13);
+    for (uint32_t i = 0; i < WIDTH; i++) {
+        uint32_t value = 0;
+        for (int round = 0; round < 3; round++) value = (value * 3 + i) * 3 + 1;
+        assert_int_equal(seen[i + 1], value);
+    }
+    assert_success(DRIVER->graph_exec_destroy(exec));
+    assert_success(DRIVER->graph_destroy(graph));
+}
+
+static void test_bad_dependencies_are_refused(void **state) {
+    (void)state;
+    CUgraph graph, other;
+    CUgraphNode node, foreign, twice[2];
+    assert_success(DRIVER->graph_create(&graph, 0));
+    assert_success(DRIVER->graph_create(&other, 0));
+    assert_success(DRIVER->graph_add_empty_node(&foreign, other, NULL, 0));
+    assert_code(DRIVER->graph_add_empty_node(&node, graph, &foreign, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_code(DRIVER->graph_add_empty_node(&node, graph, NULL, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_success(DRIVER->graph_add_empty_node(&twice[0], graph, NULL, 0));
+    twice[1] = twice[0];
+    assert_code(DRIVER->graph_add_empty_node(&node, graph, twice, 2), CUDA_ERROR_INVALID_VALUE);
+    assert_success(DRIVER->graph_destroy(other));
+    assert_success(DRIVER->graph_destroy(graph));
+}
+
+static void test_graphs_may_be_destroyed_while_they_run(void **state) {
+    (void)state;
+    chain made;
+    clear_words();
+    make_chain(&made);
+    gate *held = gate_close(DEVICE0->stream);
+    launch(made.exec);
+    end_chain(&made);
+    gate_open(held);
+    settle();
+    assert_int_equal(read_word(words), mixed(0, CHAIN));
+}
+
+/* ---------------------------------------------------------------------------------------------------------- capture -- */
+
+static CUgraph capture_mixes(uint32_t first, uint32_t count) {
+    CUgraph graph = NULL;
+    assert_success(DRIVER->stream_begin_capture(DEVICE0->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (uint32_t i = 0; i < count; i++) assert_success(launch_mix(DEVICE0, DEVICE0->stream, words, first + i));
+    assert_success(DRIVER->stream_end_capture(DEVICE0->stream, &graph));
+    assert_non_null(graph);
+    return graph;
+}
+
+static void test_capture_makes_a_graph_and_runs_nothing(void **state) {
+    (void)state;
+    CUgraphExec exec;
+    clear_words();
+    CUgraph graph = capture_mixes(0, CHAIN);
+    settle();
+    assert_int_equal(read_word(words), 0);
+    assert_success(DRIVER->graph_instantiate(&exec, graph, 0));
+    launch(exec);
+    settle();
+    assert_int_equal(read_word(words), mixed(0, CHAIN));
+    assert_success(DRIVER->graph_exec_destroy(exec));
+    assert_success(DRIVER->graph_destroy(graph));
+}
+
+static void test_an_update_takes_over_another_graph(void **state) {
+    (void)state;
+    CUgraphExec exec;
+    CUgraphExecUpdateResultInfo result;
+    clear_words();
+    CUgraph first = capture_mixes(0, 4), second = capture_mixes(10, 4), longer = capture_mixes(0, 5);
+    assert_success(DRIVER->graph_instantiate(&exec, first, 0));
+    assert_success(DRIVER->graph_exec_update(exec, second, &result));
+    assert_int_equal(result.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    launch(exec);
+    settle();
+    uint32_t expected = 0;
+    for (uint32_t i = 0; i < 4; i++) expected = expected * 3 + 10 + i;
+    assert_int_equal(read_word(words), expected);
+    assert_code(DRIVER->graph_exec_update(exec, longer, &result), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    assert_int_equal(result.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    clear_words();
+    launch(exec); /* as it was before the failed update */
+    settle();
+    assert_int_equal(read_word(words), expected);
+    assert_success(DRIVER->graph_exec_destroy(exec));
+    assert_success(DRIVER->graph_destroy(first));
+    assert_success(DRIVER->graph_destroy(second));
+    assert_success(DRIVER->graph_destroy(longer));
+}
+
+static void test_events_fork_and_join_a_capture(void **state) {
+    (void)state;
+    CUstream second;
+    CUevent fork, join;
+    CUgraph graph;
+    CUgraphExec exec;
+    clear_words();
+    assert_success(DRIVER->stream_create(&second, CU_STREAM_NON_BLOCKING));
+    assert_success(DRIVER->event_create(&fork, CU_EVENT_DISABLE_TIMING));
+    assert_success(DRIVER->event_create(&join, CU_EVENT_DISABLE_TIMING));
+    assert_success(DRIVER->stream_begin_capture(DEVICE0->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    assert_success(launch_mix(DEVICE0, DEVICE0->stream, words, 1));
+    assert_success(DRIVER->event_record(fork, DEVICE0->stream));
+    assert_success(DRIVER->stream_wait_event(second, fork, 0));
+    assert_success(launch_copy(DEVICE0, second, words + 4, words));
+    assert_success(DRIVER->event_record(join, second));
+    assert_success(DRIVER->stream_wait_event(DEVICE0->stream, join, 0));
+    assert_success(launch_copy(DEVICE0, DEVICE0->stream, words + 8, words + 4));
+    assert_success(DRIVER->stream_end_capture(DEVICE0->stream, &graph));
+    assert_success(DRIVER->graph_instantiate(&exec, graph, 0));
+    launch(exec);
+    settle();
+    assert_int_equal(read_word(words + 8), 1);
+    assert_success(DRIVER->stream_synchronize(second)); /* it captures no more */
+    assert_success(DRIVER->graph_exec_destroy(exec));
+    assert_success(DRIVER->graph_destroy(graph));
+    assert_success(DRIVER->event_destroy(fork));
+    assert_success(DRIVER->event_destroy(join));
+    assert_success(DRIVER->stream_destroy(second));
+}
+
+static void test_a_capture_refuses_what_would_wait(void **state) {
+    (void)state;
+    CUgraph graph = NULL;
+    assert_code(DRIVER->stream_end_capture(DEVICE0->stream, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    assert_success(DRIVER->stream_begin_capture(DEVICE0->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    assert_code(DRIVER->stream_begin_capture(DEVICE0->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                CUDA_ERROR_ILLEGAL_STATE);
+    assert_code(DRIVER->stream_synchronize(DEVICE0->stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_code(DRIVER->stream_end_capture(DEVICE0->stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_null(graph);
+    settle(); /* the stream works again */
+}
+
+int run_graph_tests(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_chain_runs_in_order),
+        cmocka_unit_test(test_updates_do_not_reach_launches_in_flight),
+        cmocka_unit_test(test_a_node_can_change_its_function_and_shape),
+        cmocka_unit_test(test_disabled_nodes_are_passed_over),
+        cmocka_unit_test(test_branches_join),
+        cmocka_unit_test(test_bad_dependencies_are_refused),
+        cmocka_unit_test(test_graphs_may_be_destroyed_while_they_run),
+        cmocka_unit_test(test_capture_makes_a_graph_and_runs_nothing),
+        cmocka_unit_test(test_an_update_takes_over_another_graph),
+        cmocka_unit_test(test_events_fork_and_join_a_capture),
+        cmocka_unit_test(test_a_capture_refuses_what_would_wait),
+    };
+    return cmocka_run_group_tests_name("graphs", tests, take_words, give_words);
+}

@@ -1,0 +1,191 @@
+/* Stream-ordered pools. */
+#include "tests/conformance/conformance.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define STEP (32 * MIB)
+
+static CUmemoryPool pool;
+
+static uint64_t attribute(CUmemPool_attribute name) {
+    uint64_t value = UINT64_MAX;
+    assert_success(DRIVER->mem_pool_get_attribute(pool, name, &value));
+    return value;
+}
+
+static void keep_everything(void) {
+    uint64_t unbounded = UINT64_MAX;
+    assert_success(DRIVER->mem_pool_set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &unbounded));
+}
+
+static int make_pool(void **state) {
+    (void)state;
+    CUmemPoolProps properties;
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = DEVICE0->device;
+    return DRIVER->mem_pool_create(&pool, &properties) != CUDA_SUCCESS;
+}
+
+static int end_pool(void **state) {
+    (void)state;
+    DRIVER->stream_synchronize(DEVICE0->stream);
+    return DRIVER->mem_pool_destroy(pool) != CUDA_SUCCESS;
+}
+
+static CUdeviceptr take(size_t bytes) {
+    CUdeviceptr pointer = 0;
+    assert_success(DRIVER->mem_alloc_from_pool_async(&pointer, bytes, pool, DEVICE0->stream));
+    assert_true(pointer != 0);
+    return pointer;
+}
+
+static void give(CUdeviceptr pointer) { assert_success(DRIVER->mem_free_async(pointer, DEVICE0->stream)); }
+static void settle(void) { assert_success(DRIVER->stream_synchronize(DEVICE0->stream)); }
+
+static void test_used_bytes_count_raw_and_reservation_in_steps(void **state) {
+    (void)state;
+    keep_everything();
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    CUdeviceptr one = take(1), odd = take(513);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 514);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), STEP);
+    CUdeviceptr large = take(40 * MIB);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 514 + 40 * MIB);
+    uint64_t reserved = attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    assert_int_equal(reserved % STEP, 0);
+    assert_true(reserved >= 2 * STEP);
+    give(one);
+    give(odd);
+    give(large);
+    settle();
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 514 + 40 * MIB);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), reserved);
+    assert_success(DRIVER->mem_pool_trim_to(pool, 0));
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+}
+
+static void test_without_a_threshold_a_synchronisation_releases(void **state) {
+    (void)state;
+    CUdeviceptr memory = take(MIB);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), STEP);
+    settle();
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), STEP); /* in use */
+    give(memory);
+    settle();
+    settle();
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+}
+
+static void test_trimming_never_takes_what_is_in_use(void **state) {
+    (void)state;
+    keep_everything();
+    CUdeviceptr memory = take(MIB);
+    settle();
+    assert_success(DRIVER->mem_pool_trim_to(pool, 0));
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), STEP);
+    assert_success(DRIVER->memset_d8_async(memory, 1, MIB, DEVICE0->stream));
+    give(memory);
+    settle();
+}
+
+static void test_a_freed_block_serves_the_same_stream_at_once(void **state) {
+    (void)state;
+    keep_everything();
+    gate *held = gate_close(DEVICE0->stream);
+    for (int i = 0; i < 20; i++) give(take(20 * MIB));
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), STEP);
+    gate_open(held);
+    settle();
+}
+
+static void test_memory_works_in_stream_order(void **state) {
+    (void)state;
+    CUdeviceptr word = fresh_memory(4);
+    gate *held = gate_close(DEVICE0->stream);
+    for (uint32_t i = 0; i < 10; i++) {
+        CUdeviceptr scratch = take(4);
+        assert_success(DRIVER->memset_d32_async(scratch, i, 1, DEVICE0->stream));
+        assert_success(launch_mix(DEVICE0, DEVICE0->stream, scratch, 1));
+        assert_success(launch_copy(DEVICE0, DEVICE0->stream, word, scratch));
+        give(scratch);
+    }
+    gate_open(held);
+    settle();
+    assert_int_equal(read_word(word), 28);
+    release_memory(word);
+}
+
+static void test_running_out_is_an_error_and_no_fault(void **state) {
+    (void)state;
+    size_t free_bytes, total;
+    CUdeviceptr pointer = 1;
+    assert_success(DRIVER->mem_get_info(&free_bytes, &total));
+    assert_code(DRIVER->mem_alloc_from_pool_async(&pointer, total, pool, DEVICE0->stream), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_code(DRIVER->mem_alloc_from_pool_async(&pointer, 0, pool, DEVICE0->stream), CUDA_ERROR_INVALID_VALUE);
+    give(take(MIB));
+    settle();
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+}
+
+static void test_pool_memory_is_freed_by_the_free_call_too(void **state) {
+    (void)state;
+    CUdeviceptr memory = take(MIB);
+    settle();
+    assert_success(DRIVER->mem_free(memory));
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+}
+
+static void test_reuse_attributes_can_be_switched_off(void **state) {
+    (void)state;
+    const CUmemPool_attribute names[] = {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+                                         CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+                                         CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES};
+    for (int i = 0; i < 3; i++) {
+        int value = -1;
+        assert_success(DRIVER->mem_pool_get_attribute(pool, names[i], &value));
+        assert_int_equal(value, 1);
+        value = 0;
+        assert_success(DRIVER->mem_pool_set_attribute(pool, names[i], &value));
+        value = -1;
+        assert_success(DRIVER->mem_pool_get_attribute(pool, names[i], &value));
+        assert_int_equal(value, 0);
+    }
+}
+
+static void test_granted_peers_read_pool_memory(void **state) {
+    (void)state;
+    need_two_devices(true);
+    CUdeviceptr here = take(4);
+    assert_success(DRIVER->memset_d32_async(here, 77, 1, DEVICE0->stream));
+    settle();
+    CUmemAccessDesc grant = {{CU_MEM_LOCATION_TYPE_DEVICE, DEVICE1->device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    assert_success(DRIVER->mem_pool_set_access(pool, &grant, 1));
+    assert_success(DRIVER->ctx_set_current(DEVICE1->context));
+    CUdeviceptr there = fresh_memory(4);
+    assert_success(launch_copy(DEVICE1, DEVICE1->stream, there, here));
+    assert_success(DRIVER->stream_synchronize(DEVICE1->stream));
+    assert_int_equal(read_word(there), 77);
+    release_memory(there);
+    assert_success(DRIVER->ctx_set_current(DEVICE0->context));
+    give(here);
+    settle();
+}
+
+int run_pool_tests(void) {
+#define POOL_TEST(name) cmocka_unit_test_setup_teardown(name, make_pool, end_pool)
+    const struct CMUnitTest tests[] = {
+        POOL_TEST(test_used_bytes_count_raw_and_reservation_in_steps),
+        POOL_TEST(test_without_a_threshold_a_synchronisation_releases),
+        POOL_TEST(test_trimming_never_takes_what_is_in_use),
+        POOL_TEST(test_a_freed_block_serves_the_same_stream_at_once),
+        POOL_TEST(test_memory_works_in_stream_order),
+        POOL_TEST(test_running_out_is_an_error_and_no_fault),
+        POOL_TEST(test_pool_memory_is_freed_by_the_free_call_too),
+        POOL_TEST(test_reuse_attributes_can_be_switched_off),
+        POOL_TEST(test_granted_peers_read_pool_memory),
+    };
+    return cmocka_run_group_tests_name("pools", tests, NULL, NULL);
+}
