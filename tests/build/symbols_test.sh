@@ -4,7 +4,7 @@ set -euo pipefail
 library=$1 header=$2
 LC_ALL=C
 exported=$(nm -D --defined-only --format=posix "$library" | awk '$2 != "A" { print $1 }' | sort)
-declared=$(sed 's://.*::' "$header" | tr '\n' ' ' | grep -oE 'MUSTER_API [^;(]*\(' | sed -E 's/.*[ *](muster_[a-z0-9_]+)\(/\1/' | sort)
+declared=$(grep -v '^ *#' "$header" | tr '\n' ' ' | grep -oE 'MUSTER_API [^;(]*\(' | sed -E 's/.*[ *](muster_[a-z0-9_]+)\(/\1/' | sort)
 [ -n "$declared" ] || { echo "no MUSTER_API declaration found in $header"; exit 1; }
 
 status=0
