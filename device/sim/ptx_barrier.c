@@ -100,6 +100,11 @@ static unsigned run_bar(ptx_context *x, const ptx_ins *i, uint32_t m) {
 
 /* --------------------------------------------------------------------------------------------- lanes of a membermask -- */
 
+static unsigned not_a_member(ptx_context *x, const ptx_ins *i, unsigned lane, uint32_t members) {
+    return sim_ptx_fault(x, i, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                         "the membermask 0x%08x does not name the executing lane %u", members, lane);
+}
+
 unsigned sim_ptx_gather(ptx_context *x, const ptx_ins *i, uint32_t *m, uint32_t members) {
     ptx_warp *w = x->warp;
     const lane_u32 *named = ptx_slot(x, members);
@@ -122,12 +127,11 @@ unsigned sim_ptx_gather(ptx_context *x, const ptx_ins *i, uint32_t *m, uint32_t 
     for (uint32_t rest = *m; rest;) {
         unsigned lane = (unsigned)__builtin_ctz(rest);
         uint32_t same = 0;
-        if (!(named[lane] >> lane & 1))
-            return sim_ptx_fault(x, i, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, "the membermask 0x%08x does not name the executing lane %u", named[lane], lane);
         for (uint32_t other = rest; other; other &= other - 1) {
             unsigned l = (unsigned)__builtin_ctz(other);
             if (named[l] == named[lane]) same |= 1u << l;
         }
+        if (same & ~named[lane]) return not_a_member(x, i, (unsigned)__builtin_ctz(same & ~named[lane]), named[lane]);
         if (!(named[lane] & w->alive & ~same)) ready |= same;
         rest &= ~same;
     }
@@ -168,10 +172,9 @@ static unsigned run_warp_barrier(ptx_context *x, const ptx_ins *i, uint32_t m) {
     const lane_u32 *named = ptx_slot(x, i->a);
     unsigned lane = (unsigned)__builtin_ctz(m);
     uint32_t need = named[lane], same = 0, parked = 0;
-    if (!(need >> lane & 1))
-        return sim_ptx_fault(x, i, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, "the membermask 0x%08x does not name the executing lane %u", need, lane);
     for (uint32_t rest = m; rest; rest &= rest - 1)
         if (named[__builtin_ctz(rest)] == need) same |= rest & -rest;
+    if (same & ~need) return not_a_member(x, i, (unsigned)__builtin_ctz(same & ~need), need);
     need &= w->alive;
     if (same == m && same == x->mask && !(need & ~same)) return PTX_NEXT;
     ptx_account(x, i);

@@ -177,12 +177,12 @@ static unsigned run_special_predicate(ptx_context *x, const ptx_ins *i, uint32_t
     return PTX_NEXT;
 }
 
-void sim_ptx_emit_special(ptx_parser *p, uint32_t destination, int special) {
+void sim_ptx_emit_special(ptx_parser *p, uint32_t destination, int special, bool guarded) {
     ptx_handler *run = special <= TID_Z                                                                           ? run_thread_index
                        : special == LANEID || (special >= LANEMASK_EQ && special <= LANEMASK_GT) ? run_lane_special
                        : special == IS_EXPLICIT_CLUSTER                                                             ? run_special_predicate
                                                                                                                     : run_special;
-    ptx_ins *i = sim_ptx_emit_unguarded(p, run);
+    ptx_ins *i = guarded ? sim_ptx_emit(p, run) : sim_ptx_emit_unguarded(p, run);
     i->e = (uint32_t)(special <= TID_Z ? special - TID_X : special);
     i->flags = sim_ptx_type_bits(sim_ptx_special_type(special)) == 64;
     sim_ptx_define(p, PTX_D, destination);

@@ -435,7 +435,7 @@ static uint32_t special_value(ptx_parser *p, const ptx_operand *o, ptx_type type
     if (type == PTX_PRED ? own != PTX_PRED : (own == PTX_PRED || ptx_is_float(type) || (want != have && want != 16 && want != 32 && want != 64)))
         mismatch(p, o, type);
     uint32_t reg = sim_ptx_new_register(p, own);
-    sim_ptx_emit_special(p, reg, special);
+    sim_ptx_emit_special(p, reg, special, false);
     if (want > have) { /* mov.u64 of a 32-bit special register widens, as ptxas allows for old code */
         uint32_t wide = sim_ptx_new_register(p, PTX_B64);
         sim_ptx_emit_unguarded(p, sim_ptx_widen);

@@ -12,6 +12,7 @@ enum {
     SLICE_LOW = 256,     /* warp instructions of a slice: at least */
     SLICE_RANDOM = 1024, /* and up to so many more, by the seed */
     MAX_WORKERS = 256,
+    UNDEFINED_SHARED = 0xcd, /* what shared memory holds at first, so that a kernel that reads it fails the same way every time */
 };
 
 static atomic_uint_fast64_t next_grid_id = 1; /* relaxed: a source of distinct numbers */
@@ -103,6 +104,7 @@ static bool make_unit(const ptx_grid *grid, uint32_t block_count, unit_memory *m
 static void start_block(const ptx_grid *grid, ptx_block *block, uint64_t linear, const uint32_t id[3]) {
     memcpy(block->id, id, sizeof block->id);
     memset(block->barriers, 0, sizeof block->barriers);
+    memset(block->shared, UNDEFINED_SHARED, block->shared_bytes);
     block->exited = block->cluster_arrived = block->cluster_phase = 0;
     block->finished = false;
     block->random = (uint32_t)((grid->launch->seed + 1) * 0x9e3779b97f4a7c15u >> 32) ^ (uint32_t)(linear * 0x85ebca6bu);

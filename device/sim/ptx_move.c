@@ -252,6 +252,11 @@ static bool decode_mov(ptx_parser *p, ptx_source *s) {
     sim_ptx_expect_operands(p, s, 2, 2);
     if (bits != 1 && bits != 16 && bits != 32 && bits != 64) sim_ptx_bad_type(p, s, type);
     if (vector) return decode_vector_mov(p, s, type);
+    const ptx_operand *source = &s->operands[1];
+    if (source->kind == PTX_OPERAND_SPECIAL && !source->negated && sim_ptx_type_bits(sim_ptx_special_type((int)source->integer)) == bits && !ptx_is_float(type)) {
+        sim_ptx_emit_special(p, sim_ptx_destination(p, &s->operands[0], type), (int)source->integer, true);
+        return true;
+    }
     if (s->operands[1].kind == PTX_OPERAND_VECTOR) return decode_pack(p, s, type);
     if (s->operands[0].kind == PTX_OPERAND_VECTOR) return decode_unpack(p, s, type);
     sim_ptx_emit_plain(p, s, type == PTX_PRED ? run_mov_predicate : bits == 64 ? run_mov64 : run_mov32, type, type, PTX_NONE, PTX_NONE);

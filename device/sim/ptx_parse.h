@@ -346,6 +346,7 @@ void sim_ptx_finish_module(ptx_parser *p);
 /* Special registers. */
 int sim_ptx_special(ptx_name name, ptx_name component); /* number, or -1 */
 ptx_type sim_ptx_special_type(int special);
-void sim_ptx_emit_special(ptx_parser *p, uint32_t destination, int special);
+/* `guarded`: under the guard of the instruction being decoded. */
+void sim_ptx_emit_special(ptx_parser *p, uint32_t destination, int special, bool guarded);
 
 #endif
