@@ -9,6 +9,9 @@ enum {
     /* Jobs enqueued on the dispatch stream and not known complete. The driver blocks a caller at its 1,021st
      * outstanding call on a stream; half of it leaves room for copies and events. */
     MU_ENQUEUE_AHEAD_CALLS = 512,
+    /* Jobs likewise: in bursts a call holds many, and some 2 ms of short kernels are enough to hide the worker's pauses. What
+     * is not enqueued can still be placed elsewhere or cancelled. */
+    MU_ENQUEUE_AHEAD_TASKS = 4096,
 
     /* Epochs of one dispatch lane that can be open or in flight. Each holds at least one call, so enqueue-ahead ends
      * before the ring does. */

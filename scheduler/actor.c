@@ -12,8 +12,8 @@
 #include "scheduler/wait.h"
 
 /* Tasks enqueued before the epoch is closed: an event costs 0.2 us, so one for so many is nothing, and completion is
- * still seen in small steps. */
-enum { EPOCH_TASKS = 64 };
+ * still seen in small steps. The longest burst fits. */
+enum { EPOCH_TASKS = 2 * MU_BURST_LONGEST };
 
 /* ----------------------------------------------------------------------------------------------------------- posts -- */
 
@@ -34,6 +34,7 @@ static void list_append(mu_task_list *list, mu_task *task) {
     else
         list->first = task;
     list->last = task;
+    list->count++;
 }
 
 static mu_task *list_take(mu_task_list *list) {
@@ -41,6 +42,7 @@ static mu_task *list_take(mu_task_list *list) {
     if (!task) return NULL;
     list->first = (mu_task *)task->message.link.next;
     if (!list->first) list->last = NULL;
+    list->count--;
     return task;
 }
 
@@ -138,8 +140,6 @@ void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_
 
 static mu_epoch *epoch_at(mu_actor *actor, uint64_t number) { return &actor->epochs[number % MU_EPOCH_RING]; }
 
-static mu_task_ref ref_of(const mu_task *task) { return (mu_task_ref)task->run << 32 | task->node; }
-
 static mu_task *task_at(const muster_runtime *runtime, mu_task_ref ref) {
     return mu_run_task(mu_run_at(runtime, (uint32_t)(ref >> 32)), (uint32_t)ref);
 }
@@ -154,10 +154,11 @@ void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls) {
     task->epoch = actor->timeline.open;
     task->epoch_next = MU_NO_TASK;
     if (epoch->tasks++ == 0)
-        epoch->first = ref_of(task);
+        epoch->first = mu_task_ref_of(task);
     else
-        task_at(actor->runtime, epoch->last)->epoch_next = ref_of(task);
-    epoch->last = ref_of(task);
+        task_at(actor->runtime, epoch->last)->epoch_next = mu_task_ref_of(task);
+    epoch->last = mu_task_ref_of(task);
+    actor->tasks_in_flight++;
     mu_epoch_add_calls(actor, calls);
 }
 
@@ -200,6 +201,7 @@ static void flush_outbox(mu_actor *actor) {
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
     if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers) return MUSTER_OK; /* nobody can wait for an empty epoch */
+    mu_bursts_flush(actor);
     muster_status status = mu_timeline_close(&actor->timeline, error);
     if (status) return status;
     *epoch_at(actor, actor->timeline.open) = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
@@ -223,6 +225,7 @@ static void retire(mu_actor *actor, uint64_t number) {
     mu_epoch *epoch = epoch_at(actor, number);
     drop_transfers(actor, epoch);
     actor->calls_in_flight -= epoch->calls;
+    actor->tasks_in_flight -= epoch->tasks;
     atomic_fetch_sub_explicit(&actor->queued, epoch->tasks, memory_order_relaxed);
     atomic_fetch_add_explicit(&actor->jobs_ended, epoch->tasks, memory_order_relaxed);
     for_each_run(actor, epoch, true, mu_run_ended);
@@ -269,6 +272,8 @@ static void fail_suspect(mu_actor *actor, muster_run *run, mu_task *task) {
 
 /* Everything that was enqueued or waits here ends with the loss; work of other runs that comes later does too. */
 static void end_everything(mu_actor *actor) {
+    actor->bursts.open = NULL;
+    actor->bursts.count = 0;
     for (uint64_t number = actor->retired + 1; number <= actor->timeline.open; number++) {
         mu_epoch *epoch = epoch_at(actor, number);
         for (mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK; ref != MU_NO_TASK;) {
@@ -357,7 +362,7 @@ static void fail_starved(mu_actor *actor) {
 static void retry_starved(mu_actor *actor) {
     if (!actor->starved.first) return;
     mu_task_list waiting = actor->starved;
-    actor->starved = (mu_task_list){NULL, NULL};
+    actor->starved = (mu_task_list){NULL, NULL, 0};
     for (mu_task *task; (task = list_take(&waiting));) {
         muster_run *run = mu_run_at(actor->runtime, task->run);
         int device;
@@ -371,7 +376,8 @@ static void retry_starved(mu_actor *actor) {
 
 static bool enqueue_ready(mu_actor *actor) {
     uint32_t count = 0;
-    while (actor->ready.first && count < EPOCH_TASKS && actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS) {
+    while (actor->ready.first && count < EPOCH_TASKS && actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS &&
+           actor->tasks_in_flight < MU_ENQUEUE_AHEAD_TASKS) {
         mu_task *task = list_take(&actor->ready);
         muster_run *run = mu_run_at(actor->runtime, task->run);
         int device;
@@ -413,7 +419,7 @@ static bool look_for_completions(mu_actor *actor) {
     while (!actor->lost && actor->retired < mu_timeline_done(&actor->timeline)) retire(actor, actor->retired + 1);
     if (actor->lost) {
         mu_task_list starved = actor->starved;
-        actor->starved = (mu_task_list){NULL, NULL};
+        actor->starved = (mu_task_list){NULL, NULL, 0};
         actor->hungriest = NULL;
         for (mu_task *task; (task = list_take(&starved));) list_append(&actor->ready, task);
         end_everything(actor);
@@ -492,6 +498,7 @@ static void tear_down(mu_actor *actor) {
         if (transfer->event && !actor->lost) mu_event_destroy(actor->device, transfer->event);
         mu_free(transfer);
     }
+    mu_bursts_destroy(actor);
     mu_module_cache_destroy(actor->modules);
     mu_occupancy_cache_destroy(actor->occupancy);
     if (!actor->lost) mu_timeline_destroy(&actor->timeline);
@@ -504,6 +511,7 @@ static muster_status set_up(mu_actor *actor, muster_error *error) {
     if (!(status = mu_timeline_init(&actor->timeline, actor->device, error)) &&
         !(status = mu_occupancy_cache_create(actor->device, &actor->occupancy, error)))
         status = mu_module_cache_create(actor->device, actor->occupancy, &actor->modules, error);
+    if (!status) status = mu_bursts_create(actor, error);
     *epoch_at(actor, actor->timeline.open) = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
     if (status) tear_down(actor);
     return status;

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "cache/module_cache.h"
+#include "scheduler/bursts.h"
 #include "scheduler/coherence.h"
 #include "scheduler/run.h"
 #include "scheduler/timeline.h"
@@ -45,6 +46,7 @@ typedef struct mu_epoch {
 
 typedef struct mu_task_list {
     mu_task *first, *last; /* linked by message.link */
+    uint32_t count;
 } mu_task_list;
 
 struct mu_actor {
@@ -64,6 +66,8 @@ struct mu_actor {
     mu_epoch epochs[MU_EPOCH_RING]; /* by epoch number modulo the ring */
     uint64_t retired;               /* last epoch whose tasks have been ended */
     uint32_t calls_in_flight;       /* on the device's lanes, of epochs not retired */
+    uint32_t tasks_in_flight;       /* likewise */
+    mu_bursts bursts;
     mu_task_list ready;             /* tasks to enqueue, oldest first */
     mu_task_list starved;           /* tasks that wait for memory, oldest first */
     const mu_task *hungriest;       /* the one that has waited longest; no more than MU_OVERTAKES_MAX reservations pass it */
@@ -126,6 +130,8 @@ typedef enum mu_bind {
 } mu_bind;
 mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_task *task, mu_address *addresses, int *await_device,
                      uint64_t *await_epoch, uint32_t *calls, muster_error *error);
+/* Where an access that is bound lies on the device. */
+mu_address mu_bind_address(mu_actor *actor, muster_buffer *buffer, const mu_access *access);
 /* The task's writes are lost: it failed after it was bound, or will never run. Any thread. */
 void mu_bind_undefine(muster_run *run, const mu_node *node);
 /* A transfer record of the open epoch. NULL: out of host memory. */

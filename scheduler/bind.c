@@ -160,6 +160,7 @@ static void move_content(binding *b, mu_coherence *table, const mu_instance *to,
         mu_coherence_unlock(table);
         uint64_t end = segment.high < from->high ? segment.high : from->high;
         if (segment.valid & MU_LOCATION_DEVICE(me)) {
+            mu_bursts_flush(b->actor);
             *status = mu_copy_within(b->actor->device, MU_LANE_DISPATCH, to->address + (at - to->low),
                                      from->address + (at - from->low), end - at, b->error);
             b->calls++;
@@ -177,6 +178,7 @@ static muster_status join_upload(binding *b) {
     muster_status status = MUSTER_OK;
     if (!transfer->event) status = mu_event_create(b->actor->device, &transfer->event, b->error);
     if (!status) status = mu_event_record(b->actor->device, MU_LANE_UPLOAD, transfer->event, b->error);
+    mu_bursts_flush(b->actor);
     if (!status) status = mu_event_wait(b->actor->device, MU_LANE_DISPATCH, transfer->event, b->error);
     b->uploading = false;
     return status;
@@ -432,6 +434,15 @@ mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_task *task, mu_a
     *await_epoch = b.await_epoch;
     *calls = b.calls;
     return result;
+}
+
+mu_address mu_bind_address(mu_actor *actor, muster_buffer *buffer, const mu_access *access) {
+    mu_coherence *table = &buffer->coherence;
+    mu_coherence_lock(table);
+    const mu_instance *instance = mu_coherence_instance(table, actor->index, access->low, access->high);
+    mu_address address = instance ? instance->address + (access->low - instance->low) : 0;
+    mu_coherence_unlock(table);
+    return address;
 }
 
 void mu_bind_undefine(muster_run *run, const mu_node *node) {

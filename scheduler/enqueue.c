@@ -11,8 +11,9 @@
 /* Makes the dispatch lane wait for an epoch of another device, once. */
 static mu_epoch_wait wait_once(mu_actor *actor, int device, uint64_t epoch, muster_error *error) {
     if (epoch <= actor->waited[device]) return MU_EPOCH_DONE;
-    mu_epoch_wait result = mu_timeline_wait(&actor->runtime->actors[device].timeline, epoch, actor->device,
-                                            MU_LANE_DISPATCH, error);
+    mu_timeline *timeline = &actor->runtime->actors[device].timeline;
+    if (mu_timeline_done(timeline) < epoch) mu_bursts_flush(actor);
+    mu_epoch_wait result = mu_timeline_wait(timeline, epoch, actor->device, MU_LANE_DISPATCH, error);
     if (result == MU_EPOCH_DONE || result == MU_EPOCH_WAITED) actor->waited[device] = epoch;
     return result;
 }
@@ -59,9 +60,21 @@ static int occupancy_of(mu_actor *actor, const mu_launch *launch) {
                : blocks;
 }
 
-static muster_status launch(mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
-                            muster_error *error) {
+/* Launches that will probably follow this one without anything between: what is ready, and what its run still has to enqueue,
+ * for on one device the successors of a launch are ready at once. */
+static uint32_t expected_launches(const mu_actor *actor, const muster_run *run) {
+    uint32_t left = atomic_load_explicit(&run->unenqueued, memory_order_relaxed);
+    /* This epoch's tasks are not subtracted yet. */
+    uint32_t enqueued = actor->epochs[actor->timeline.open % MU_EPOCH_RING].tasks;
+    left = left > enqueued ? left - enqueued : 0;
+    if (actor->runtime->device_count > 1) left /= actor->runtime->device_count;
+    return left > actor->ready.count ? left : actor->ready.count;
+}
+
+static muster_status launch(mu_actor *actor, const muster_run *run, const mu_task *task, const mu_address *addresses,
+                            bool alone, muster_error *error) {
     void *slots[MU_MAX_PARAMETERS];
+    const mu_node *node = &run->graph->nodes[task->node];
     const mu_parameter *parameters = &run->graph->parameters[node->parameter_first];
     for (uint32_t i = 0; i < node->parameter_count; i++)
         slots[i] = parameters[i].bytes ? (void *)(run->values->data + parameters[i].index)
@@ -78,19 +91,27 @@ static muster_status launch(mu_actor *actor, const muster_run *run, const mu_nod
     };
     memcpy(launch.grid, node->as.dispatch.grid, sizeof launch.grid);
     memcpy(launch.block, node->as.dispatch.block, sizeof launch.block);
-    /* The shape was checked when the job was added; only a cooperative grid also depends on the loaded function. */
-    muster_status status = launch.cooperative ? mu_launch_validated(actor->device, &launch, error)
-                                              : mu_launch_prepared(actor->device, &launch, error);
+    bool taken = false;
+    muster_status status = MUSTER_OK;
+    if (!alone) status = mu_bursts_add(actor, task, &launch, expected_launches(actor, run), &taken, error);
+    if (!status && !taken) {
+        if (!alone) mu_bursts_flush(actor);
+        /* The shape was checked when the job was added; only a cooperative grid also depends on the loaded function. */
+        status = launch.cooperative ? mu_launch_validated(actor->device, &launch, error)
+                                    : mu_launch_prepared(actor->device, &launch, error);
+    }
     if (status) return status;
     bool serial = actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL;
     return mu_launch_account(actor->device, &launch, serial, occupancy_of(actor, &launch), error);
 }
 
-static muster_status start(mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
+static muster_status start(mu_actor *actor, const muster_run *run, const mu_task *task, const mu_address *addresses,
                            muster_error *error) {
+    const mu_node *node = &run->graph->nodes[task->node];
     const mu_access *accesses = &run->graph->accesses[node->access_first];
+    if (node->kind == MU_NODE_DISPATCH) return launch(actor, run, task, addresses, false, error);
+    mu_bursts_flush(actor);
     switch ((mu_node_kind)node->kind) {
-        case MU_NODE_DISPATCH: return launch(actor, run, node, addresses, error);
         case MU_NODE_COPY:
             return mu_copy_within(actor->device, MU_LANE_DISPATCH, addresses[1], addresses[0],
                                   accesses[0].high - accesses[0].low, error);
@@ -98,6 +119,7 @@ static muster_status start(mu_actor *actor, const muster_run *run, const mu_node
             return mu_fill(actor->device, MU_LANE_DISPATCH, addresses[0], node->as.fill.pattern,
                            node->as.fill.pattern_bytes, accesses[0].high - accesses[0].low, error);
         case MU_NODE_JOIN: return MUSTER_OK;
+        case MU_NODE_DISPATCH: break;
     }
     return mu_fail(error, MUSTER_INTERNAL, "a node of kind %d", node->kind);
 }
@@ -116,11 +138,43 @@ void mu_enqueue_failed(mu_actor *actor, muster_run *run, mu_task *task, const mu
     if (muster_status_recovery(error->status) == MUSTER_RECOVERY_DEVICE_LOST) mu_actor_lose(actor, error);
 }
 
+static bool predecessor_failed(muster_run *run, const mu_node *node) {
+    for (uint32_t i = 0; i < node->pred_count; i++)
+        if (mu_run_task(run, run->graph->preds[node->pred_first + i])->status) return true;
+    return false;
+}
+
+void mu_enqueue_again(mu_actor *actor, mu_task_ref ref) {
+    muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
+    mu_task *task = mu_run_task(run, (uint32_t)ref);
+    const mu_node *node = &run->graph->nodes[task->node];
+    const mu_access *accesses = &run->graph->accesses[node->access_first];
+    mu_address addresses[MU_MAX_PARAMETERS];
+    muster_error error;
+    muster_status status = MUSTER_OK;
+    if (atomic_load_explicit(&run->failed_late, memory_order_relaxed) && predecessor_failed(run, node)) {
+        mu_run_fail(run, task, status = MUSTER_PREDECESSOR_FAILED, NULL);
+    } else {
+        for (uint32_t i = 0; i < node->access_count; i++)
+            addresses[i] = mu_bind_address(actor, run->graph->buffers[accesses[i].buffer].buffer, &accesses[i]);
+        status = launch(actor, run, task, addresses, true, &error);
+        if (status) mu_run_fail(run, task, status, &error);
+    }
+    if (!status) return;
+    atomic_store_explicit(&run->failed_late, true, memory_order_relaxed);
+    mu_bind_undefine(run, node);
+}
+
 mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int *device) {
     const mu_node *node = &run->graph->nodes[task->node];
     muster_error error;
     if (actor->lost) {
         mu_enqueue_failed(actor, run, task, &actor->loss);
+        return MU_ENQUEUED;
+    }
+    if (atomic_load_explicit(&run->failed_late, memory_order_relaxed) && predecessor_failed(run, node)) {
+        mu_fail(&error, MUSTER_PREDECESSOR_FAILED, "a predecessor's launch failed");
+        mu_enqueue_failed(actor, run, task, &error);
         return MU_ENQUEUED;
     }
     uint64_t epoch = 0;
@@ -146,7 +200,7 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
             mu_enqueue_failed(actor, run, task, &error);
             return MU_ENQUEUED;
     }
-    if (start(actor, run, node, addresses, &error)) {
+    if (start(actor, run, task, addresses, &error)) {
         mu_epoch_add_calls(actor, calls);
         mu_enqueue_failed(actor, run, task, &error);
         return MU_ENQUEUED;

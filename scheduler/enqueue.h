@@ -16,6 +16,10 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
 /* The task ends with `error`: it joins the open epoch, so that it ends in order, and its successors are told. */
 void mu_enqueue_failed(mu_actor *actor, muster_run *run, mu_task *task, const muster_error *error);
 
+/* A task of a burst that was refused: launches it by itself. It is in the open epoch already; when it fails, or a predecessor
+ * failed so, its run's tasks are told to look. */
+void mu_enqueue_again(mu_actor *actor, mu_task_ref ref);
+
 /* scheduler/actor.c: puts the task in the open epoch. */
 void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls);
 /* Counts calls on the device's streams against the enqueue-ahead bound, until the open epoch is done. */

@@ -56,10 +56,14 @@ struct muster_run {
     /* Release (under the lock, for sleepers) pairs with acquire of a waiter that spins: it sees every result. */
     atomic_bool done;
     muster_error failure; /* of the lowest job that failed by itself; status OK when none */
+    /* A launch failed after its successors were counted as ready: they look at their predecessors' statuses. Relaxed: set
+     * before the epoch that others wait for is closed. */
+    atomic_bool failed_late;
     /* Per device, its worker only: whether its dispatch lane has waited for the order's gate. */
     bool gate_passed[MU_MAX_DEVICES];
 };
 
+static inline mu_task_ref mu_task_ref_of(const mu_task *task) { return (mu_task_ref)task->run << 32 | task->node; }
 static inline mu_task *mu_run_task(muster_run *run, uint32_t node) { return &run->tasks[node]; }
 
 /* Records a failure of `task`; the message of the lowest job is kept. Any thread. */
