@@ -102,12 +102,16 @@ static muster_status make_cubin(void *user, const mu_key *key, char **image, siz
     return MUSTER_OK;
 }
 
+mu_key mu_device_cubin_key(const mu_device *device, const mu_key *raw) {
+    const mu_capability *capability = mu_device_capability(device);
+    return mu_cubin_key(raw, (uint32_t)capability->native_sm, capability->driver_version,
+                        capability->simulated ? "simulated" : NULL);
+}
+
 muster_status mu_compile_cubin(mu_compile_caches *caches, mu_ptx_reader *reader, mu_device *device, const mu_key *raw,
                                const char *ptx, size_t bytes, const char *name, mu_ptx_text *cubin,
                                muster_error *error) {
-    const mu_capability *capability = mu_device_capability(device);
-    mu_key key = mu_cubin_key(raw, (uint32_t)capability->native_sm, capability->driver_version,
-                              capability->simulated ? "simulated" : NULL);
+    mu_key key = mu_device_cubin_key(device, raw);
     cubin_request request = {.caches = caches, .device = device, .ptx = ptx, .bytes = bytes, .name = name};
     return mu_ptx_cache_get(caches->cubins, reader, &key, make_cubin, &request, cubin, error);
 }

@@ -53,4 +53,7 @@ muster_status mu_compile_cubin(mu_compile_caches *caches, mu_ptx_reader *reader,
                                const char *ptx, size_t bytes, const char *name, mu_ptx_text *cubin,
                                muster_error *error);
 
+/* The key of that cubin: what the module caches know such code by. */
+mu_key mu_device_cubin_key(const mu_device *device, const mu_key *raw);
+
 #endif

@@ -268,4 +268,9 @@ muster_status mu_module_cache_function(mu_module_entry *entry, const char *kerne
     return MUSTER_OK;
 }
 
+muster_status mu_module_cache_global(mu_module_entry *entry, const char *name, mu_address *address, uint64_t *bytes,
+                                     muster_error *error) {
+    return mu_module_global(entry->cache->device, entry->module, name, address, bytes, error);
+}
+
 void mu_module_cache_get_stats(const mu_module_cache *cache, mu_module_cache_stats *stats) { *stats = cache->stats; }

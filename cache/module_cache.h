@@ -71,6 +71,10 @@ mu_module_entry *mu_module_cache_find(mu_module_cache *cache, const mu_key *key)
 muster_status mu_module_cache_function(mu_module_entry *entry, const char *kernel, mu_function *function,
                                        const mu_function_info **info, muster_error *error);
 
+/* A module-scope variable, by its name in the PTX. ENTRY_NOT_FOUND when there is none. */
+muster_status mu_module_cache_global(mu_module_entry *entry, const char *name, mu_address *address, uint64_t *bytes,
+                                     muster_error *error);
+
 /* Work of the module is enqueued / has completed. While held it is not unloaded, whoever drops it. */
 void mu_module_hold(mu_module_entry *entry);
 void mu_module_release(mu_module_entry *entry);

@@ -1,11 +1,13 @@
-/* Programs and kernels: code loaded on every device, before any job uses it. */
+/* Programs and kernels: code on every device, before any job uses it. What it is made of is scheduler/source.h. */
 #ifndef MUSTER_SCHEDULER_PROGRAM_H
 #define MUSTER_SCHEDULER_PROGRAM_H
 
 #include <pthread.h>
 
 #include "cache/module_cache.h"
+#include "scheduler/actor.h"
 #include "scheduler/handle.h"
+#include "scheduler/source.h"
 
 struct muster_kernel {
     mu_handle handle; /* its references are the program's */
@@ -17,20 +19,33 @@ struct muster_kernel {
     mu_function functions[]; /* per device; constant once the kernel is returned */
 };
 
+/* A program on one device. Its worker's own once the program is made. */
+typedef struct mu_program_device {
+    mu_call drop;              /* made beforehand: dropping the last reference cannot fail, nor wait */
+    mu_module_request request; /* while loading waits for an idle moment */
+    muster_program *program;
+    mu_code *code;
+    mu_module_entry *entry; /* NULL: not loaded */
+} mu_program_device;
+
 struct muster_program {
     mu_handle handle;
     char *name;
-    char *image; /* PTX text, NUL-terminated */
-    size_t image_bytes;
-    mu_key key;
+    mu_code *codes; /* one for each kind of device */
+    uint32_t code_count;
     pthread_mutex_t lock; /* the list of kernels; held while a kernel is looked up on the devices */
     muster_kernel *kernels;
-    struct mu_program_device *devices; /* per device; used by its worker only */
-    atomic_uint devices_left;          /* while it is unloaded */
+    mu_program_device *devices;
+    atomic_uint devices_left;    /* while it is unloaded */
+    pthread_mutex_t global_lock; /* one muster_program_set_global at a time touches the devices */
 };
 
 void mu_program_retain(muster_program *program);
 /* Drops one reference; the last unloads the program on every device, by messages. */
 void mu_program_release(muster_program *program);
+
+/* On the device's worker: loads the program if it is not loaded, now, and with it whatever else waits to be loaded. A device
+ * that has work stalls. */
+muster_status mu_program_load(mu_actor *actor, muster_program *program, muster_error *error);
 
 #endif
