@@ -28,6 +28,7 @@ CUresult sim_do_mem_alloc(sim_driver *driver, CUdeviceptr *pointer, size_t bytes
     CUresult code = sim_current(driver, &context);
     if (code != CUDA_SUCCESS) return code;
     if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
+    *pointer = 0; /* as the real driver, also when there is no memory */
     if (bytes > context->device->config->memory_bytes || !sim_charge(context->device, sim_charged(bytes)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_block *block = sim_block_create(driver->heap, SIM_BLOCK_DEVICE, context->device, context, bytes);

@@ -259,8 +259,7 @@ CUresult sim_do_ctx_enable_peer_access(sim_driver *driver, CUcontext peer_handle
     code = sim_context_find(driver, peer_handle, &peer);
     if (code != CUDA_SUCCESS) return code;
     if (flags) return CUDA_ERROR_INVALID_VALUE;
-    if (peer == context) return CUDA_ERROR_INVALID_CONTEXT;
-    if (peer->device != context->device &&
+    if (peer->device == context->device ||
         !(driver->config.peers[context->device->ordinal] >> peer->device->ordinal & 1))
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (sim_context_sees(context, peer)) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;

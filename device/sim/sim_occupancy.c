@@ -11,7 +11,7 @@ int sim_occupancy(const sim_kernel *kernel, uint32_t threads, uint64_t dynamic_s
     const sim_device_config *config = kernel->image->context->device->config;
     const sim_function_info *info = kernel->info;
     uint64_t shared = info->static_shared_bytes + dynamic_shared_bytes;
-    if (threads == 0 || threads > (uint32_t)kernel->max_threads) return 0;
+    if (threads == 0 || threads > 1024) return 0; /* the function's own bound does not count, as in the real driver */
     if (shared > (uint64_t)config->shared_per_block_optin) return 0;
 
     uint64_t warps = (threads + (uint32_t)config->warp_size - 1) / (uint32_t)config->warp_size;

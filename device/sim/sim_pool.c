@@ -273,8 +273,10 @@ CUresult sim_do_mem_alloc_from_pool_async(sim_driver *driver, CUdeviceptr *point
     sim_pool *pool;
     code = find_pool(driver, handle, &pool);
     if (code != CUDA_SUCCESS) return code;
-    if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!pointer) return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture) return sim_capture_refuse(stream);
+    *pointer = 0;
+    if (!bytes) return CUDA_SUCCESS; /* as the real driver */
     if (bytes > pool->device->config->memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
     sim_lock(driver);
     bool reserved = reserve(pool, stream, bytes);

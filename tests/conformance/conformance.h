@@ -22,7 +22,7 @@ typedef struct machine_device {
     CUdevice device;
     CUcontext context;
     CUmodule module;
-    CUfunction mix, copy, number, staged, bounded, global;
+    CUfunction mix, copy, number, staged, bounded, global, hold;
     CUstream stream; /* non-blocking, idle at the start of each test */
 } machine_device;
 
@@ -63,6 +63,10 @@ void write_word(CUdeviceptr pointer, uint32_t value);
 typedef struct gate gate;
 gate *gate_close(CUstream stream);
 void gate_open(gate *held); /* frees it once the stream has passed */
+
+/* The same, but on hardware by a kernel that runs: a host function is queued in a way of its own. The simulator runs one
+ * kernel at a time on a device, so that there it stays a host function, and other streams go on. */
+gate *gate_close_busy(machine_device *on, CUstream stream);
 
 /* Runs `body` in a child process that has not touched any driver; returns its exit code, and fails the test when it died
  * of a signal. */

@@ -129,7 +129,7 @@ static void test_peer_access_is_enabled_once(void **state) {
     need_two_devices(true);
     assert_success(DRIVER->ctx_enable_peer_access(DEVICE1->context, 0));
     assert_code(DRIVER->ctx_enable_peer_access(DEVICE1->context, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    assert_code(DRIVER->ctx_enable_peer_access(DEVICE0->context, 0), CUDA_ERROR_INVALID_CONTEXT);
+    assert_code(DRIVER->ctx_enable_peer_access(DEVICE0->context, 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     assert_success(DRIVER->ctx_set_current(DEVICE1->context));
     CUdeviceptr there = fresh_memory(4);
     write_word(there, 21);

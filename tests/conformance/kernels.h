@@ -2,7 +2,8 @@
 #ifndef MUSTER_TESTS_CONFORMANCE_KERNELS_H
 #define MUSTER_TESTS_CONFORMANCE_KERNELS_H
 
-/*  mix(p, v)        *p = *p * 3 + v, by one thread: the order of calls shows in the result
+/*  hold(flag)       runs until *flag is not 0
+ *  mix(p, v)        *p = *p * 3 + v, by one thread: the order of calls shows in the result
  *  copy(to, from)   *to = *from
  *  number(p, n)     p[i] = i for i < n, by the whole grid
  *  trap()           a device-side trap
@@ -57,6 +58,19 @@ static const char kernels_ptx[] =
     "  add.s64 %rd4, %rd2, %rd3;\n"
     "  st.global.u32 [%rd4], %r5;\n"
     "done:\n"
+    "  ret;\n"
+    "}\n"
+    ".visible .entry hold(.param .u64 flag)\n"
+    "{\n"
+    "  .reg .pred %p1;\n"
+    "  .reg .b64 %rd<3>;\n"
+    "  .reg .b32 %r<2>;\n"
+    "  ld.param.u64 %rd1, [flag];\n"
+    "  cvta.to.global.u64 %rd2, %rd1;\n"
+    "again:\n"
+    "  ld.volatile.global.u32 %r1, [%rd2];\n"
+    "  setp.eq.u32 %p1, %r1, 0;\n"
+    "  @%p1 bra again;\n"
     "  ret;\n"
     "}\n"
     ".visible .entry trap()\n"
