@@ -22,8 +22,6 @@ struct mu_burst {
     /* Nodes below on_below are switched on, those from off_from on are off; between them each node's flag tells. Apart
      * only after a switch has failed. */
     uint32_t on_below, off_from;
-    mu_module module; /* of the empty kernel */
-    mu_function empty;
     CUgraph graph; /* names the nodes of `exec` */
     CUgraphExec exec;
     uint64_t charged_bytes;
@@ -32,21 +30,22 @@ struct mu_burst {
 
 /* --------------------------------------------------------------------------------------------------------- create -- */
 
-/* The target probe is an empty kernel. */
-static muster_status load_empty_kernel(mu_burst *burst, muster_error *error) {
-    mu_device *device = burst->device;
+/* The target probe is an empty kernel. All bursts of a device share it, and it stays until the device is closed. */
+static muster_status load_empty_kernel(mu_device *device, muster_error *error) {
     char ptx[MU_PROBE_PTX_BYTES];
     int sm;
+    if (device->empty_kernel) return MUSTER_OK;
     muster_status status = mu_device_target(device, &sm, error);
     if (status) return status;
     mu_target_probe_ptx(sm, ptx);
-    status = mu_module_load(device, ptx, strlen(ptx), "empty kernel of a burst", &burst->module, error);
+    if (!device->empty_module)
+        status = mu_module_load(device, ptx, strlen(ptx), "empty kernel of bursts", &device->empty_module, error);
     if (status) return status;
-    return mu_module_function(device, burst->module, MU_PROBE_ENTRY, &burst->empty, NULL, error);
+    return mu_module_function(device, device->empty_module, MU_PROBE_ENTRY, &device->empty_kernel, NULL, error);
 }
 
 static CUDA_KERNEL_NODE_PARAMS empty_parameters(const mu_burst *burst) {
-    return (CUDA_KERNEL_NODE_PARAMS){.func = burst->empty->handle,
+    return (CUDA_KERNEL_NODE_PARAMS){.func = burst->device->empty_kernel->handle,
                                      .gridDimX = 1,
                                      .gridDimY = 1,
                                      .gridDimZ = 1,
@@ -87,7 +86,7 @@ static muster_status instantiate(mu_burst *burst, muster_error *error) {
 }
 
 static muster_status build(mu_burst *burst, muster_error *error) {
-    muster_status status = load_empty_kernel(burst, error);
+    muster_status status = load_empty_kernel(burst->device, error);
     if (status) return status;
     CUresult code = burst->device->driver->graph_create(&burst->graph, 0);
     if (code != CUDA_SUCCESS) {
@@ -132,7 +131,6 @@ void mu_burst_destroy(mu_burst *burst) {
         mu_scope_end(&scope);
     }
     mu_ledger_unfix(&device->ledger, burst->charged_bytes);
-    mu_module_unload(device, burst->module);
     mu_free(burst);
 }
 

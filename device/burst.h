@@ -20,12 +20,12 @@ typedef enum mu_burst_shape {
 enum { MU_BURST_MAX = 1024 };
 
 /* Instantiates a burst of `capacity` empty kernels, and charges what the driver took for it as fixed memory. Stalls a
- * busy device until it has drained: make bursts before work. Any thread.
+ * busy device until it has drained: make bursts before work. The first one of a device loads a module for it.
  * Errors: INVALID_ARGUMENT (capacity 0 or over MU_BURST_MAX), PROGRAM_INVALID (the driver compiles no empty kernel),
  * OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY. */
 muster_status mu_burst_create(mu_device *device, mu_burst_shape shape, uint32_t capacity, mu_burst **burst,
                               muster_error *error);
-/* Nothing of it may be in flight. NULL is ignored. Stalls nothing but its module's unloading. */
+/* Nothing of it may be in flight. NULL is ignored. Stalls nothing. */
 void mu_burst_destroy(mu_burst *burst);
 
 uint32_t mu_burst_capacity(const mu_burst *burst);

@@ -97,7 +97,9 @@ muster_status mu_scope_begin(mu_scope *scope, mu_device *device, muster_error *e
 
 bool mu_scope_begin_release(mu_scope *scope, mu_device *device) {
     mu_scope_begin(scope, device, NULL);
-    return !mu_device_is_lost(device);
+    if (!mu_device_is_lost(device)) return true;
+    mu_scope_end(scope); /* lost meanwhile, by another thread's word */
+    return false;
 }
 
 /* Popped even after a loss: the caller's context must become current again. */
@@ -255,12 +257,13 @@ static void drain_lanes(mu_device *device) {
 void mu_device_close(mu_device *device) {
     if (!device) return;
     mu_scope scope;
-    if (mu_scope_begin_release(&scope, device)) {
-        drain_lanes(device);
-        mu_pool_destroy(device);
-        destroy_lanes(device);
-        mu_scope_end(&scope);
-    }
+    bool alive = mu_scope_begin_release(&scope, device);
+    if (alive) drain_lanes(device);
+    /* Each of these leaves the driver alone once the device is lost. */
+    mu_module_unload(device, device->empty_module);
+    mu_pool_destroy(device);
+    destroy_lanes(device);
+    if (alive) mu_scope_end(&scope);
     drop_context(device);
     mu_driver_release(device->driver);
     mu_free_aligned(device);

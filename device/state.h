@@ -36,6 +36,8 @@ struct mu_device {
 
     /* The worker's own. */
     uint64_t pool_reserved_bytes; /* when it was last asked for */
+    mu_module empty_module;       /* of bursts: loaded by the first, NULL until then */
+    mu_function empty_kernel;
 
     /* Read by any thread. */
     atomic_int lost_code; /* the CUresult that ended the device, 0 while it lives */
