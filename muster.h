@@ -336,7 +336,8 @@ typedef struct muster_lowering {
     muster_status (*lower)(void *user, const muster_lowering_source *source, const muster_target *target,
                            muster_ptx *ptx, muster_error *error);
     void *user;
-    const void *policy; /* bytes that stand for everything else the text depends on: the back end's version and settings */
+    /* Required: bytes that stand for everything else the text depends on. The back end's name, its version, its settings. */
+    const void *policy;
     size_t policy_bytes;
     uint32_t flags; /* MUSTER_LOWERING_* */
 } muster_lowering;
@@ -530,7 +531,7 @@ static inline muster_arg muster_shard_count_arg(uint64_t slice_elements, uint64_
 /* ------------------------------------------------------------------------------------------------------- graphs -- */
 
 typedef struct muster_dim3 {
-    uint32_t x, y, z; /* 0 counts as 1 in y and z, so that {n} is a one-dimensional size */
+    uint32_t x, y, z; /* 0 counts as 1 in y and z: `.grid.x = n` is a one-dimensional size */
 } muster_dim3;
 
 enum {

@@ -68,6 +68,11 @@ struct mu_actor {
     uint32_t calls_in_flight;       /* on the device's lanes, of epochs not retired */
     uint32_t tasks_in_flight;       /* likewise */
     mu_bursts bursts;
+    struct {
+        mu_function function;
+        uint32_t threads, shared_bytes;
+        int occupancy;
+    } last_shape; /* of the last launch; forgotten with its function (mu_bursts_forget) */
     mu_task_list ready;             /* tasks to enqueue, oldest first */
     mu_task_list starved;           /* tasks that wait for memory, oldest first */
     const mu_task *hungriest;       /* the one that has waited longest; no more than MU_OVERTAKES_MAX reservations pass it */

@@ -396,8 +396,33 @@ static mu_bind settle(binding *b, const mu_access *accesses, mu_address *address
     return MU_BOUND;
 }
 
+/* The usual case, an access whose content is where it is needed, under one lock. What it notes is noted again by settle when
+ * another access of the task turns out to need more: the task is alone on what it writes, so nobody sees the difference. */
+static bool bind_at_once(binding *b, const mu_access *access, mu_address *address) {
+    mu_coherence *table = &buffer_of(b, access)->coherence;
+    uint64_t open = b->actor->timeline.open;
+    int me = b->actor->index;
+    mu_coherence_lock(table);
+    mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
+    bool bound = instance != NULL;
+    if (bound && (access->mode & MUSTER_READ)) {
+        const mu_segment *segment = &table->segments[mu_coherence_find(table, access->low)];
+        bound = segment->high >= access->high && (segment->valid & MU_LOCATION_DEVICE(me));
+    }
+    if (bound && (access->mode & MUSTER_WRITE)) bound = mu_coherence_written(table, access->low, access->high, me, open);
+    mu_coherence_unlock(table);
+    if (!bound) return false;
+    if (instance->last_use != open) mu_instance_touch(b->actor, instance);
+    instance->last_use = open;
+    *address = instance->address + (access->low - instance->low);
+    return true;
+}
+
 static mu_bind bind(binding *b, mu_address *addresses) {
     const mu_access *accesses = &b->run->graph->accesses[b->node->access_first];
+    uint32_t at_once = 0;
+    while (at_once < b->node->access_count && bind_at_once(b, &accesses[at_once], &addresses[at_once])) at_once++;
+    if (at_once == b->node->access_count) return MU_BOUND;
     uint64_t bytes = 0;
     bool all_covered = true;
     for (uint32_t i = 0; i < b->node->access_count; i++) {

@@ -51,13 +51,20 @@ static mu_epoch_wait wait_for_predecessors(mu_actor *actor, muster_run *run, con
     return MU_EPOCH_DONE;
 }
 
-/* For the counters; negative when it cannot be told. */
+/* For the counters; negative when it cannot be told. Shapes repeat, so the last one is remembered in front of the cache. */
 static int occupancy_of(mu_actor *actor, const mu_launch *launch) {
-    int blocks;
     uint32_t threads = launch->block[0] * launch->block[1] * launch->block[2];
-    return mu_occupancy_cache_get(actor->occupancy, launch->function, threads, launch->dynamic_shared_bytes, &blocks, NULL)
-               ? -1
-               : blocks;
+    if (actor->last_shape.function == launch->function && actor->last_shape.threads == threads &&
+        actor->last_shape.shared_bytes == launch->dynamic_shared_bytes)
+        return actor->last_shape.occupancy;
+    int blocks = -1;
+    if (mu_occupancy_cache_get(actor->occupancy, launch->function, threads, launch->dynamic_shared_bytes, &blocks, NULL))
+        blocks = -1;
+    actor->last_shape.function = launch->function;
+    actor->last_shape.threads = threads;
+    actor->last_shape.shared_bytes = launch->dynamic_shared_bytes;
+    actor->last_shape.occupancy = blocks;
+    return blocks;
 }
 
 /* Launches that will probably follow this one without anything between: what is ready, and what its run still has to enqueue,

@@ -22,9 +22,8 @@ void mu_handle_retain(mu_handle *handle) {
 }
 
 bool mu_handle_release(mu_handle *handle) {
-    if (atomic_fetch_sub_explicit(&handle->references, 1, memory_order_release) != 1) return false;
-    atomic_thread_fence(memory_order_acquire); /* pairs with the releases of all other holders */
-    return true;
+    /* Release for this holder's past, acquire for the last one's view of all others'. */
+    return atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) == 1;
 }
 
 void mu_handle_finish(mu_handle *handle) {

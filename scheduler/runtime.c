@@ -89,7 +89,7 @@ static muster_status open_devices(muster_runtime *runtime, mu_device **devices, 
     return status;
 }
 
-/* Starts the actors; those started are counted in device_count. A device belongs to its actor from then on. */
+/* Starts the actors. A device belongs to its actor from then on. */
 static muster_status start_actors(muster_runtime *runtime, mu_device **devices, uint32_t count, muster_error *error) {
     runtime->actors = mu_alloc_aligned(MU_CACHE_LINE, count * sizeof *runtime->actors);
     if (!runtime->actors) return mu_fail_host_memory(error, "the device actors", count * sizeof *runtime->actors);
@@ -97,13 +97,13 @@ static muster_status start_actors(muster_runtime *runtime, mu_device **devices, 
         muster_status status = mu_actor_start(&runtime->actors[i], runtime, (int)i, devices[i], error);
         if (status) return status;
         devices[i] = NULL;
-        runtime->device_count = i + 1;
+        runtime->started_actors = i + 1;
     }
     return MUSTER_OK;
 }
 
 static void free_runtime(muster_runtime *runtime) {
-    for (uint32_t d = 0; d < runtime->device_count; d++) mu_actor_stop(&runtime->actors[d]);
+    for (uint32_t d = 0; d < runtime->started_actors; d++) mu_actor_stop(&runtime->actors[d]);
     mu_free_aligned(runtime->actors);
     mu_compile_caches_close(&runtime->caches);
     mu_driver_release(runtime->driver);
@@ -168,7 +168,7 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     if (!status) status = mu_driver_open(runtime->config.driver, runtime->config.sim, &runtime->driver, error);
     if (!status) status = open_devices(runtime, devices, &opened, error);
     if (!status) {
-        runtime->order.device_count = opened;
+        runtime->order.device_count = runtime->device_count = opened; /* constant once a worker runs */
         status = start_actors(runtime, devices, opened, error);
     }
     if (status) {

@@ -25,6 +25,7 @@ struct muster_runtime {
     mu_log log;
     mu_driver *driver;
     uint32_t device_count;
+    uint32_t started_actors; /* fewer than device_count only while creating fails */
     mu_actor *actors; /* device_count of them */
     mu_order order;
     const mu_placement *placement;
