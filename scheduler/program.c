@@ -29,6 +29,10 @@ static void drop_on_device(mu_actor *actor, mu_call *call) {
     mu_program_device *device = (mu_program_device *)call;
     muster_program *program = device->program;
     mu_module_cache_withdraw(actor->modules, &device->request);
+    /* A chain's nodes keep what they launched last, which must not be unloaded under them. */
+    muster_error error;
+    for (const muster_kernel *kernel = program->kernels; kernel && !actor->lost; kernel = kernel->next)
+        if (mu_bursts_forget(actor, kernel->functions[actor->index], &error)) mu_actor_lose(actor, &error);
     if (device->entry) mu_module_cache_drop(actor->modules, &device->code->key);
     /* acq_rel: the last device frees what the others are done with. */
     if (atomic_fetch_sub_explicit(&program->devices_left, 1, memory_order_acq_rel) != 1) return;
