@@ -112,8 +112,7 @@ void mu_free_aligned(void *pointer) {
     mu_free(raw);
 }
 
-bool mu_grow(void *array_pointer, size_t *capacity, size_t needed, size_t size) {
-    if (needed <= *capacity) return true;
+bool mu_grow_now(void *array_pointer, size_t *capacity, size_t needed, size_t size) {
     size_t grown = *capacity ? *capacity : 8;
     while (grown < needed)
         if (__builtin_mul_overflow(grown, 2, &grown)) return false;

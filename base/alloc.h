@@ -18,7 +18,10 @@ void mu_free_aligned(void *pointer);
 
 /* Makes room for `needed` elements of `size` bytes in a growing array: at least doubles, never shrinks. False (and the
  * array untouched) when memory is short or the size overflows. */
-bool mu_grow(void *array_pointer, size_t *capacity, size_t needed, size_t size);
+bool mu_grow_now(void *array_pointer, size_t *capacity, size_t needed, size_t size);
+static inline bool mu_grow(void *array_pointer, size_t *capacity, size_t needed, size_t size) {
+    return needed <= *capacity || mu_grow_now(array_pointer, capacity, needed, size);
+}
 
 /* Runtimes hold the allocator: muster_set_allocator is refused while the count is not zero. */
 void mu_alloc_hold(void);
