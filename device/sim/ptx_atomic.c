@@ -1,5 +1,5 @@
-/* atom and red. Every operation is a sequentially consistent C11 atomic on the host memory, whatever order and scope the
- * instruction asks for, so that ThreadSanitizer sees what orders what. */
+/* atom and red. Every operation is a sequentially consistent C11 atomic on the host memory, whatever order and scope
+ * the instruction asks for, so that ThreadSanitizer sees what orders what. */
 #include <string.h>
 
 #include "device/sim/ptx_parse.h"
@@ -9,32 +9,32 @@ enum { OP_ADD, OP_MIN, OP_MAX, OP_SMIN, OP_SMAX, OP_INC, OP_DEC, OP_AND, OP_OR, 
 typedef uint16_t __attribute__((may_alias)) lane_u16;
 
 /* One operation on the memory at *to. Returns the old value. `b` is the new value of a cas and `a` what it compares. */
-#define MODIFY(T, S, NAME)                                                                               \
-    static T NAME(T *to, unsigned op, T a, T b) {                                                        \
-        T old, new_value;                                                                                \
-        switch (op) {                                                                                    \
-            case OP_ADD: return __atomic_fetch_add(to, a, __ATOMIC_SEQ_CST);                             \
-            case OP_AND: return __atomic_fetch_and(to, a, __ATOMIC_SEQ_CST);                             \
-            case OP_OR: return __atomic_fetch_or(to, a, __ATOMIC_SEQ_CST);                               \
-            case OP_XOR: return __atomic_fetch_xor(to, a, __ATOMIC_SEQ_CST);                             \
-            case OP_EXCH: return __atomic_exchange_n(to, a, __ATOMIC_SEQ_CST);                           \
-            case OP_CAS:                                                                                 \
-                __atomic_compare_exchange_n(to, &a, b, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);       \
-                return a; /* on success what it was, on failure what it is */                            \
-            default: break;                                                                              \
-        }                                                                                                \
-        old = __atomic_load_n(to, __ATOMIC_SEQ_CST);                                                     \
-        do {                                                                                             \
-            switch (op) {                                                                                \
-                case OP_MIN: new_value = old < a ? old : a; break;                                       \
-                case OP_MAX: new_value = old > a ? old : a; break;                                       \
-                case OP_SMIN: new_value = (S)old < (S)a ? old : a; break;                                \
-                case OP_SMAX: new_value = (S)old > (S)a ? old : a; break;                                \
-                case OP_INC: new_value = old >= a ? 0 : (T)(old + 1); break;                             \
-                default: new_value = old == 0 || old > a ? a : (T)(old - 1); break;                      \
-            }                                                                                            \
-        } while (!__atomic_compare_exchange_n(to, &old, new_value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)); \
-        return old;                                                                                      \
+#define MODIFY(T, S, NAME)                                                                                             \
+    static T NAME(T *to, unsigned op, T a, T b) {                                                                      \
+        T old, new_value;                                                                                              \
+        switch (op) {                                                                                                  \
+            case OP_ADD: return __atomic_fetch_add(to, a, __ATOMIC_SEQ_CST);                                           \
+            case OP_AND: return __atomic_fetch_and(to, a, __ATOMIC_SEQ_CST);                                           \
+            case OP_OR: return __atomic_fetch_or(to, a, __ATOMIC_SEQ_CST);                                             \
+            case OP_XOR: return __atomic_fetch_xor(to, a, __ATOMIC_SEQ_CST);                                           \
+            case OP_EXCH: return __atomic_exchange_n(to, a, __ATOMIC_SEQ_CST);                                         \
+            case OP_CAS:                                                                                               \
+                __atomic_compare_exchange_n(to, &a, b, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                     \
+                return a; /* on success what it was, on failure what it is */                                          \
+            default: break;                                                                                            \
+        }                                                                                                              \
+        old = __atomic_load_n(to, __ATOMIC_SEQ_CST);                                                                   \
+        do {                                                                                                           \
+            switch (op) {                                                                                              \
+                case OP_MIN: new_value = old < a ? old : a; break;                                                     \
+                case OP_MAX: new_value = old > a ? old : a; break;                                                     \
+                case OP_SMIN: new_value = (S)old < (S)a ? old : a; break;                                              \
+                case OP_SMAX: new_value = (S)old > (S)a ? old : a; break;                                              \
+                case OP_INC: new_value = old >= a ? 0 : (T)(old + 1); break;                                           \
+                default: new_value = old == 0 || old > a ? a : (T)(old - 1); break;                                    \
+            }                                                                                                          \
+        } while (!__atomic_compare_exchange_n(to, &old, new_value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));         \
+        return old;                                                                                                    \
     }
 
 MODIFY(lane_u16, int16_t, modify16)
@@ -72,18 +72,18 @@ static uint64_t add_f64(lane_u64 *to, uint64_t operand) {
 }
 
 /* The operation stands in the element-count bits of flags; results and operands are slots of the type's width. */
-#define ATOM(NAME, BYTES, LANE, CELL, CALL)                                     \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {        \
-        if (!sim_ptx_resolve(x, i, m, BYTES, true)) return PTX_FAULT;           \
-        LANE *d = ptx_slot(x, i->d);                                            \
-        const LANE *b = ptx_slot(x, i->b), *c = ptx_slot(x, i->c);              \
-        unsigned op = i->flags >> 8 & 15;                                       \
-        for (uint32_t rest = m; rest; rest &= rest - 1) {                       \
-            unsigned l = (unsigned)__builtin_ctz(rest);                         \
-            CELL *to = (CELL *)(void *)x->host[l];                              \
-            d[l] = CALL;                                                        \
-        }                                                                       \
-        return PTX_NEXT;                                                        \
+#define ATOM(NAME, BYTES, LANE, CELL, CALL)                                                                            \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        if (!sim_ptx_resolve(x, i, m, BYTES, true)) return PTX_FAULT;                                                  \
+        LANE *d = ptx_slot(x, i->d);                                                                                   \
+        const LANE *b = ptx_slot(x, i->b), *c = ptx_slot(x, i->c);                                                     \
+        unsigned op = i->flags >> 8 & 15;                                                                              \
+        for (uint32_t rest = m; rest; rest &= rest - 1) {                                                              \
+            unsigned l = (unsigned)__builtin_ctz(rest);                                                                \
+            CELL *to = (CELL *)(void *)x->host[l];                                                                     \
+            d[l] = CALL;                                                                                               \
+        }                                                                                                              \
+        return PTX_NEXT;                                                                                               \
     }
 
 static bool in_device_memory(const ptx_context *x, const ptx_ins *i, unsigned l) {
@@ -97,14 +97,14 @@ ATOM(run_atom64, 8, lane_u64, lane_u64, modify64(to, op, b[l], c[l]))
 ATOM(run_atom_f32, 4, lane_u32, lane_u32, ((void)op, (void)c, add_f32(to, b[l], in_device_memory(x, i, l))))
 ATOM(run_atom_f64, 8, lane_u64, lane_u64, ((void)op, (void)c, add_f64(to, b[l])))
 
-/* --------------------------------------------------------------------------------------------------------- decoding -- */
+/* ------------------------------------------------------------------------------------------------------ decoding -- */
 
 static int take_operation(ptx_source *s, ptx_type *type) {
     static const struct {
         const char *name;
         uint8_t op, signed_op;
-    } ops[] = {{"and", OP_AND, OP_AND}, {"or", OP_OR, OP_OR},    {"xor", OP_XOR, OP_XOR},  {"exch", OP_EXCH, OP_EXCH},
-               {"cas", OP_CAS, OP_CAS}, {"add", OP_ADD, OP_ADD}, {"inc", OP_INC, OP_INC},  {"dec", OP_DEC, OP_DEC},
+    } ops[] = {{"and", OP_AND, OP_AND},  {"or", OP_OR, OP_OR},    {"xor", OP_XOR, OP_XOR}, {"exch", OP_EXCH, OP_EXCH},
+               {"cas", OP_CAS, OP_CAS},  {"add", OP_ADD, OP_ADD}, {"inc", OP_INC, OP_INC}, {"dec", OP_DEC, OP_DEC},
                {"min", OP_MIN, OP_SMIN}, {"max", OP_MAX, OP_SMAX}};
     for (size_t n = 0; n < sizeof ops / sizeof *ops; n++) {
         if (!sim_ptx_take(s, ops[n].name)) continue;
@@ -116,11 +116,14 @@ static int take_operation(ptx_source *s, ptx_type *type) {
 
 static bool type_fits(int op, ptx_type type) {
     switch (op) {
-        case OP_AND: case OP_OR: case OP_XOR: return type == PTX_B32 || type == PTX_B64;
+        case OP_AND:
+        case OP_OR:
+        case OP_XOR: return type == PTX_B32 || type == PTX_B64;
         case OP_EXCH: return type == PTX_B32 || type == PTX_B64;
         case OP_CAS: return type == PTX_B16 || type == PTX_B32 || type == PTX_B64;
         case OP_ADD: return type == PTX_U32 || type == PTX_S32 || type == PTX_U64 || type == PTX_F32 || type == PTX_F64;
-        case OP_INC: case OP_DEC: return type == PTX_U32;
+        case OP_INC:
+        case OP_DEC: return type == PTX_U32;
         default: return type == PTX_U32 || type == PTX_S32 || type == PTX_U64 || type == PTX_S64;
     }
 }
@@ -134,7 +137,8 @@ static ptx_handler *handler_of(ptx_type type) {
 static bool decode(ptx_parser *p, ptx_source *s, bool result) {
     ptx_space space;
     bool parameter;
-    (void)(sim_ptx_take(s, "relaxed") || sim_ptx_take(s, "acquire") || sim_ptx_take(s, "release") || sim_ptx_take(s, "acq_rel"));
+    (void)(sim_ptx_take(s, "relaxed") || sim_ptx_take(s, "acquire") || sim_ptx_take(s, "release") ||
+           sim_ptx_take(s, "acq_rel"));
     sim_ptx_take_scope(s);
     sim_ptx_take_space(p, s, &space, &parameter);
     unsigned optional = sim_ptx_take_cache(s);

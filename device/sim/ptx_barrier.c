@@ -14,9 +14,16 @@ static unsigned leave(ptx_context *x, const ptx_ins *i) {
     return PTX_JUMP;
 }
 
-/* --------------------------------------------------------------------------------------------------- named barriers -- */
+/* ------------------------------------------------------------------------------------------------ named barriers -- */
 
-enum { BAR_ARRIVE = 1, BAR_COUNT = 2, BAR_POPC = 4, BAR_AND = 8, BAR_OR = 16, BAR_REDUCE = BAR_POPC | BAR_AND | BAR_OR };
+enum {
+    BAR_ARRIVE = 1,
+    BAR_COUNT = 2,
+    BAR_POPC = 4,
+    BAR_AND = 8,
+    BAR_OR = 16,
+    BAR_REDUCE = BAR_POPC | BAR_AND | BAR_OR
+};
 
 static void write_reduction(const ptx_context *x, const ptx_warp *w, const ptx_group *group, const ptx_ins *i,
                             const ptx_barrier *barrier) {
@@ -77,16 +84,19 @@ static unsigned run_bar(ptx_context *x, const ptx_ins *i, uint32_t m) {
     uint32_t id = ((const lane_u32 *)ptx_slot(x, i->a))[first];
     uint32_t count = i->flags & BAR_COUNT ? ((const lane_u32 *)ptx_slot(x, i->b))[first] : 0;
     if (id >= PTX_BARRIERS)
-        return sim_ptx_fault(x, i, first, CUDA_ERROR_ILLEGAL_INSTRUCTION, "barrier %u does not exist; there are %d", id, PTX_BARRIERS);
+        return sim_ptx_fault(x, i, first, CUDA_ERROR_ILLEGAL_INSTRUCTION, "barrier %u does not exist; there are %d", id,
+                             PTX_BARRIERS);
     if (count % PTX_LANES || (i->flags & BAR_COUNT && !count))
-        return sim_ptx_fault(x, i, first, CUDA_ERROR_ILLEGAL_INSTRUCTION, "the barrier's thread count %u is not a positive multiple of %d", count, PTX_LANES);
+        return sim_ptx_fault(x, i, first, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                             "the barrier's thread count %u is not a positive multiple of %d", count, PTX_LANES);
     ptx_account(x, i);
     if (same != m) sim_ptx_split(x, m & ~same, pc_of(x, i), PTX_READY, 0);
     ptx_block *block = x->block;
     if (count == ((block->threads + PTX_LANES - 1) & ~(uint32_t)(PTX_LANES - 1))) count = 0;
     ptx_barrier *barrier = &block->barriers[id];
     if (barrier->arrived && barrier->expected != count)
-        return sim_ptx_fault(x, i, first, CUDA_ERROR_ILLEGAL_INSTRUCTION, "barrier %u is used with %u and with %u threads at once", id, barrier->expected, count);
+        return sim_ptx_fault(x, i, first, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                             "barrier %u is used with %u and with %u threads at once", id, barrier->expected, count);
     barrier->expected = count;
     barrier->arrived += (uint32_t)__builtin_popcount(same);
     if (i->flags & BAR_REDUCE) {
@@ -98,7 +108,7 @@ static unsigned run_bar(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return leave(x, i);
 }
 
-/* --------------------------------------------------------------------------------------------- lanes of a membermask -- */
+/* ----------------------------------------------------------------------------------------- lanes of a membermask -- */
 
 static unsigned not_a_member(ptx_context *x, const ptx_ins *i, unsigned lane, uint32_t members) {
     return sim_ptx_fault(x, i, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION,
@@ -155,7 +165,8 @@ static void release_warp_barrier(ptx_context *x, uint32_t need) {
     ptx_warp *w = x->warp;
     for (unsigned g = 0, count = w->group_count; g < count; g++) {
         ptx_group *group = &w->groups[g];
-        if (group->state != PTX_AT_SYNC || x->module->code[group->pc].run != run_warp_barrier || !(group->mask & need)) continue;
+        if (group->state != PTX_AT_SYNC || x->module->code[group->pc].run != run_warp_barrier || !(group->mask & need))
+            continue;
         if (group->mask & ~need) {
             w->groups[w->group_count] = *group;
             w->groups[w->group_count++].mask = group->mask & ~need;
@@ -179,7 +190,8 @@ static unsigned run_warp_barrier(ptx_context *x, const ptx_ins *i, uint32_t m) {
     if (same == m && same == x->mask && !(need & ~same)) return PTX_NEXT;
     ptx_account(x, i);
     for (unsigned g = 0; g < w->group_count; g++)
-        if (w->groups[g].state == PTX_AT_SYNC && x->module->code[w->groups[g].pc].run == run_warp_barrier) parked |= w->groups[g].mask;
+        if (w->groups[g].state == PTX_AT_SYNC && x->module->code[w->groups[g].pc].run == run_warp_barrier)
+            parked |= w->groups[g].mask;
     if (same != m) sim_ptx_split(x, m & ~same, pc_of(x, i), PTX_READY, 0);
     if (need & ~(same | parked))
         sim_ptx_split(x, same, pc_of(x, i), PTX_AT_SYNC, 0);
@@ -188,7 +200,7 @@ static unsigned run_warp_barrier(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return leave(x, i);
 }
 
-/* -------------------------------------------------------------------------------------------------- cluster barriers -- */
+/* ---------------------------------------------------------------------------------------------- cluster barriers -- */
 
 enum { CLUSTER_ARRIVE = 1, CLUSTER_WAIT = 2 };
 
@@ -222,7 +234,8 @@ static unsigned run_cluster_barrier(ptx_context *x, const ptx_ins *i, uint32_t m
     ptx_account(x, i);
     if (i->flags & CLUSTER_ARRIVE) {
         if (w->cluster_arrived & m)
-            return sim_ptx_fault(x, i, (unsigned)__builtin_ctz(w->cluster_arrived & m), CUDA_ERROR_ILLEGAL_INSTRUCTION, "the thread arrives twice at one phase of the cluster's barrier");
+            return sim_ptx_fault(x, i, (unsigned)__builtin_ctz(w->cluster_arrived & m), CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                                 "the thread arrives twice at one phase of the cluster's barrier");
         w->cluster_arrived |= m;
         x->block->cluster_arrived += (uint32_t)__builtin_popcount(m);
         sim_ptx_recheck_cluster(x, x->block);
@@ -234,7 +247,7 @@ static unsigned run_cluster_barrier(ptx_context *x, const ptx_ins *i, uint32_t m
     return leave(x, i);
 }
 
-/* --------------------------------------------------------------------------------------------------------- decoding -- */
+/* ------------------------------------------------------------------------------------------------------ decoding -- */
 
 static bool decode_cluster_barrier(ptx_parser *p, ptx_source *s) {
     unsigned flags = sim_ptx_take(s, "arrive") ? CLUSTER_ARRIVE : sim_ptx_take(s, "wait") ? CLUSTER_WAIT : 0;
@@ -265,7 +278,10 @@ static bool decode_bar(ptx_parser *p, ptx_source *s) {
     if (sim_ptx_take(s, "arrive"))
         flags = BAR_ARRIVE;
     else if (sim_ptx_take(s, "red"))
-        flags = sim_ptx_take(s, "popc") ? BAR_POPC : sim_ptx_take(s, "and") ? BAR_AND : sim_ptx_take(s, "or") ? BAR_OR : 0;
+        flags = sim_ptx_take(s, "popc")  ? BAR_POPC
+                : sim_ptx_take(s, "and") ? BAR_AND
+                : sim_ptx_take(s, "or")  ? BAR_OR
+                                         : 0;
     else if (!sim_ptx_take(s, "sync"))
         sim_ptx_error(p, s->line, "bar needs .sync, .arrive or .red");
     sim_ptx_take(s, "aligned");

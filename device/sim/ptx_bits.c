@@ -2,10 +2,10 @@
 #include "device/sim/ptx_ops.h"
 #include "device/sim/ptx_parse.h"
 
-/* ---------------------------------------------------------------------------------------------------------- handlers -- */
+/* ------------------------------------------------------------------------------------------------------ handlers -- */
 
-#define BOTH_WIDTHS(NAME, ...)                                        \
-    PTX_BINARY(NAME##_32, lane_u32, lane_u32, uint32_t, __VA_ARGS__)  \
+#define BOTH_WIDTHS(NAME, ...)                                                                                         \
+    PTX_BINARY(NAME##_32, lane_u32, lane_u32, uint32_t, __VA_ARGS__)                                                   \
     PTX_BINARY(NAME##_64, lane_u64, lane_u64, uint64_t, __VA_ARGS__)
 
 BOTH_WIDTHS(and, A &B)
@@ -47,12 +47,15 @@ static inline uint32_t reverse32(uint32_t v) {
     return __builtin_bswap32(v);
 }
 PTX_UNARY(brev_32, lane_u32, lane_u32, uint32_t, reverse32(A))
-PTX_UNARY(brev_64, lane_u64, lane_u64, uint64_t, (uint64_t)reverse32((uint32_t)A) << 32 | reverse32((uint32_t)(A >> 32)))
+PTX_UNARY(brev_64, lane_u64, lane_u64, uint64_t,
+          (uint64_t)reverse32((uint32_t)A) << 32 | reverse32((uint32_t)(A >> 32)))
 
 /* bfind: the most significant bit that differs from the sign; all ones when there is none. */
 static inline uint32_t find32(uint32_t v) { return v ? 31u - (unsigned)__builtin_clz(v) : UINT32_MAX; }
 static inline uint32_t find64(uint64_t v) { return v ? 63u - (unsigned)__builtin_clzll(v) : UINT32_MAX; }
-static inline uint32_t distance(uint32_t found, uint32_t highest) { return found == UINT32_MAX ? found : highest - found; }
+static inline uint32_t distance(uint32_t found, uint32_t highest) {
+    return found == UINT32_MAX ? found : highest - found;
+}
 PTX_UNARY(bfind_u32, lane_u32, lane_u32, uint32_t, find32(A))
 PTX_UNARY(bfind_s32, lane_u32, lane_u32, int32_t, find32((uint32_t)(A < 0 ? ~A : A)))
 PTX_UNARY(bfind_u64, lane_u32, lane_u64, uint64_t, find64(A))
@@ -62,26 +65,32 @@ PTX_UNARY(bfind_shift_s32, lane_u32, lane_u32, int32_t, distance(find32((uint32_
 PTX_UNARY(bfind_shift_u64, lane_u32, lane_u64, uint64_t, distance(find64(A), 63))
 PTX_UNARY(bfind_shift_s64, lane_u32, lane_u64, int64_t, distance(find64((uint64_t)(A < 0 ? ~A : A)), 63))
 
-/* bfe: `length` bits from `position`; signed fields extend the top bit of the field, or bit 31/63 beyond the register. */
+/* Of position and length the 32-bit forms of bfe and bfi take the low 8 bits, as the manual says; the 64-bit forms take
+ * all of them, as an H200 does. */
+static inline uint32_t field_operand(uint32_t v, unsigned bits) { return bits == 32 ? v & 255 : v > 255 ? 255 : v; }
+
+/* bfe: `length` bits from `position`; signed fields extend the top bit of the field, or bit 31/63 beyond the
+ * register. */
 static inline uint64_t extract(uint64_t a, uint32_t position, uint32_t length, unsigned bits, bool sign) {
     unsigned top = bits - 1;
-    position &= 255, length &= 255;
+    position = field_operand(position, bits), length = field_operand(length, bits);
     unsigned last = position + length - 1 < top ? position + length - 1 : top;
     uint64_t fill = sign && length ? 0 - (a >> last & 1) : 0;
     if (!length) return 0;
     if (position > top) return fill;
     uint64_t field = a >> position;
-    return length >= 64 || position + length > top ? (field & (UINT64_MAX >> (63 - (top - position)))) | (top - position == 63 ? 0 : fill << (top - position) << 1)
+    return length >= 64 || position + length > top ? (field & (UINT64_MAX >> (63 - (top - position)))) |
+                                                         (top - position == 63 ? 0 : fill << (top - position) << 1)
                                                    : (field & (((uint64_t)1 << length) - 1)) | fill << length;
 }
 
-#define EXTRACT(NAME, SLOT, BITS, SIGN)                                                          \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                         \
-        SLOT *d = ptx_slot(x, i->d);                                                             \
-        const SLOT *a = ptx_slot(x, i->a);                                                       \
-        const lane_u32 *b = ptx_slot(x, i->b), *c = ptx_slot(x, i->c);                           \
-        PTX_EACH(m, d[l] = (SLOT)extract(a[l], b[l], c[l], BITS, SIGN));                         \
-        return PTX_NEXT;                                                                         \
+#define EXTRACT(NAME, SLOT, BITS, SIGN)                                                                                \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        SLOT *d = ptx_slot(x, i->d);                                                                                   \
+        const SLOT *a = ptx_slot(x, i->a);                                                                             \
+        const lane_u32 *b = ptx_slot(x, i->b), *c = ptx_slot(x, i->c);                                                 \
+        PTX_EACH(m, d[l] = (SLOT)extract(a[l], b[l], c[l], BITS, SIGN));                                               \
+        return PTX_NEXT;                                                                                               \
     }
 EXTRACT(bfe_u32, lane_u32, 32, false)
 EXTRACT(bfe_s32, lane_u32, 32, true)
@@ -89,20 +98,20 @@ EXTRACT(bfe_u64, lane_u64, 64, false)
 EXTRACT(bfe_s64, lane_u64, 64, true)
 
 static inline uint64_t insert(uint64_t a, uint64_t b, uint32_t position, uint32_t length, unsigned bits) {
-    position &= 255, length &= 255;
+    position = field_operand(position, bits), length = field_operand(length, bits);
     if (position >= bits || !length) return b;
     uint64_t mask = length >= 64 ? UINT64_MAX : ((uint64_t)1 << length) - 1;
     mask <<= position;
     return (b & ~mask) | (a << position & mask);
 }
 
-#define INSERT(NAME, SLOT, BITS)                                                                 \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                         \
-        SLOT *d = ptx_slot(x, i->d);                                                             \
-        const SLOT *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                               \
-        const lane_u32 *c = ptx_slot(x, i->c), *e = ptx_slot(x, i->e);                           \
-        PTX_EACH(m, d[l] = (SLOT)insert(a[l], b[l], c[l], e[l], BITS));                          \
-        return PTX_NEXT;                                                                         \
+#define INSERT(NAME, SLOT, BITS)                                                                                       \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        SLOT *d = ptx_slot(x, i->d);                                                                                   \
+        const SLOT *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                                                     \
+        const lane_u32 *c = ptx_slot(x, i->c), *e = ptx_slot(x, i->e);                                                 \
+        PTX_EACH(m, d[l] = (SLOT)insert(a[l], b[l], c[l], e[l], BITS));                                                \
+        return PTX_NEXT;                                                                                               \
     }
 INSERT(bfi_32, lane_u32, 32)
 INSERT(bfi_64, lane_u64, 64)
@@ -151,9 +160,10 @@ static unsigned lop3(ptx_context *x, const ptx_ins *i, uint32_t m) {
 enum { PRMT_INDEX, PRMT_F4E, PRMT_B4E, PRMT_RC8, PRMT_ECL, PRMT_ECR, PRMT_RC16 };
 
 static inline uint32_t permute(uint32_t a, uint32_t b, uint32_t selectors, unsigned mode) {
-    static const uint16_t table[][4] = {[PRMT_F4E] = {0x3210, 0x4321, 0x5432, 0x6543}, [PRMT_B4E] = {0x5670, 0x6701, 0x7012, 0x0123},
-                                        [PRMT_RC8] = {0x0000, 0x1111, 0x2222, 0x3333}, [PRMT_ECL] = {0x3210, 0x3211, 0x3222, 0x3333},
-                                        [PRMT_ECR] = {0x0000, 0x1110, 0x2210, 0x3210}, [PRMT_RC16] = {0x1010, 0x3232, 0x1010, 0x3232}};
+    static const uint16_t table[][4] = {
+        [PRMT_F4E] = {0x3210, 0x4321, 0x5432, 0x6543}, [PRMT_B4E] = {0x5670, 0x6701, 0x7012, 0x0123},
+        [PRMT_RC8] = {0x0000, 0x1111, 0x2222, 0x3333}, [PRMT_ECL] = {0x3210, 0x3211, 0x3222, 0x3333},
+        [PRMT_ECR] = {0x0000, 0x1110, 0x2210, 0x3210}, [PRMT_RC16] = {0x1010, 0x3232, 0x1010, 0x3232}};
     uint64_t bytes = (uint64_t)b << 32 | a;
     uint32_t result = 0;
     if (mode != PRMT_INDEX) selectors = table[mode][selectors & 3];
@@ -174,7 +184,7 @@ static unsigned prmt(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return PTX_NEXT;
 }
 
-/* --------------------------------------------------------------------------------------------------------- decoding -- */
+/* ------------------------------------------------------------------------------------------------------ decoding -- */
 
 static bool decode_logic(ptx_parser *p, ptx_source *s, ptx_handler *run32, ptx_handler *run64, unsigned sources) {
     ptx_type type = sim_ptx_peek_type(s);
@@ -196,7 +206,11 @@ static bool decode_cnot(ptx_parser *p, ptx_source *s) {
 static bool decode_shl(ptx_parser *p, ptx_source *s) {
     ptx_type type = sim_ptx_take_type(s);
     if (type != PTX_B16 && type != PTX_B32 && type != PTX_B64) sim_ptx_bad_type(p, s, type);
-    sim_ptx_emit_plain(p, s, type == PTX_B16 ? shl_16 : type == PTX_B32 ? shl_32 : shl_64, type, type, PTX_U32, PTX_NONE);
+    sim_ptx_emit_plain(p, s,
+                       type == PTX_B16   ? shl_16
+                       : type == PTX_B32 ? shl_32
+                                         : shl_64,
+                       type, type, PTX_U32, PTX_NONE);
     return true;
 }
 
@@ -204,9 +218,12 @@ static bool decode_shr(ptx_parser *p, ptx_source *s) {
     ptx_type type = sim_ptx_take_type(s);
     ptx_handler *run;
     switch (type) {
-        case PTX_B16: case PTX_U16: run = shr_u16; break;
-        case PTX_B32: case PTX_U32: run = shr_u32; break;
-        case PTX_B64: case PTX_U64: run = shr_u64; break;
+        case PTX_B16:
+        case PTX_U16: run = shr_u16; break;
+        case PTX_B32:
+        case PTX_U32: run = shr_u32; break;
+        case PTX_B64:
+        case PTX_U64: run = shr_u64; break;
         case PTX_S16: run = shr_s16; break;
         case PTX_S32: run = shr_s32; break;
         case PTX_S64: run = shr_s64; break;
@@ -223,11 +240,13 @@ static bool decode_shf(ptx_parser *p, ptx_source *s) {
     if (!clamp && !sim_ptx_take(s, "wrap")) sim_ptx_error(p, s->line, "shf needs .clamp or .wrap");
     ptx_type type = sim_ptx_take_type(s);
     if (type != PTX_B32) sim_ptx_bad_type(p, s, type);
-    sim_ptx_emit_plain(p, s, left ? (clamp ? shf_l_clamp : shf_l_wrap) : (clamp ? shf_r_clamp : shf_r_wrap), type, type, type, PTX_U32);
+    sim_ptx_emit_plain(p, s, left ? (clamp ? shf_l_clamp : shf_l_wrap) : (clamp ? shf_r_clamp : shf_r_wrap), type, type,
+                       type, PTX_U32);
     return true;
 }
 
-static bool decode_count(ptx_parser *p, ptx_source *s, ptx_handler *run32, ptx_handler *run64, ptx_type result32, bool result_wide) {
+static bool decode_count(ptx_parser *p, ptx_source *s, ptx_handler *run32, ptx_handler *run64, ptx_type result32,
+                         bool result_wide) {
     ptx_type type = sim_ptx_take_type(s);
     if (type != PTX_B32 && type != PTX_B64) sim_ptx_bad_type(p, s, type);
     sim_ptx_emit_plain(p, s, type == PTX_B32 ? run32 : run64, result_wide ? type : result32, type, PTX_NONE, PTX_NONE);
@@ -255,7 +274,11 @@ static bool decode_bfind(ptx_parser *p, ptx_source *s) {
 
 static bool decode_bfe(ptx_parser *p, ptx_source *s) {
     ptx_type type = sim_ptx_take_type(s);
-    ptx_handler *run = type == PTX_U32 ? bfe_u32 : type == PTX_S32 ? bfe_s32 : type == PTX_U64 ? bfe_u64 : type == PTX_S64 ? bfe_s64 : NULL;
+    ptx_handler *run = type == PTX_U32   ? bfe_u32
+                       : type == PTX_S32 ? bfe_s32
+                       : type == PTX_U64 ? bfe_u64
+                       : type == PTX_S64 ? bfe_s64
+                                         : NULL;
     if (!run) sim_ptx_bad_type(p, s, type);
     sim_ptx_emit_plain(p, s, run, type, type, PTX_U32, PTX_U32);
     return true;
@@ -292,7 +315,8 @@ static bool decode_szext(ptx_parser *p, ptx_source *s) {
     ptx_type type = sim_ptx_take_type(s);
     if (type != PTX_U32 && type != PTX_S32) sim_ptx_bad_type(p, s, type);
     bool sign = type == PTX_S32;
-    sim_ptx_emit_plain(p, s, clamp ? (sign ? szext_clamp_s : szext_clamp_u) : (sign ? szext_wrap_s : szext_wrap_u), type, type, PTX_U32, PTX_NONE);
+    sim_ptx_emit_plain(p, s, clamp ? (sign ? szext_clamp_s : szext_clamp_u) : (sign ? szext_wrap_s : szext_wrap_u),
+                       type, type, PTX_U32, PTX_NONE);
     return true;
 }
 
@@ -314,7 +338,8 @@ static bool decode_lop3(ptx_parser *p, ptx_source *s) {
 }
 
 static bool decode_prmt(ptx_parser *p, ptx_source *s) {
-    static const char *const modes[] = {[PRMT_F4E] = "f4e", [PRMT_B4E] = "b4e", [PRMT_RC8] = "rc8", [PRMT_ECL] = "ecl", [PRMT_ECR] = "ecr", [PRMT_RC16] = "rc16"};
+    static const char *const modes[] = {[PRMT_F4E] = "f4e", [PRMT_B4E] = "b4e", [PRMT_RC8] = "rc8",
+                                        [PRMT_ECL] = "ecl", [PRMT_ECR] = "ecr", [PRMT_RC16] = "rc16"};
     ptx_type type = sim_ptx_take_type(s);
     if (type != PTX_B32) sim_ptx_bad_type(p, s, type);
     unsigned mode = PRMT_INDEX;
@@ -325,7 +350,8 @@ static bool decode_prmt(ptx_parser *p, ptx_source *s) {
 }
 
 const ptx_mnemonic sim_ptx_bits_mnemonics[] = {
-    {"and", decode_and},   {"or", decode_or},     {"xor", decode_xor},   {"not", decode_not},     {"cnot", decode_cnot},
-    {"shl", decode_shl},   {"shr", decode_shr},   {"shf", decode_shf},   {"popc", decode_popc},   {"clz", decode_clz},
-    {"brev", decode_brev}, {"bfind", decode_bfind}, {"bfe", decode_bfe}, {"bfi", decode_bfi},     {"bmsk", decode_bmsk},
-    {"szext", decode_szext}, {"fns", decode_fns}, {"lop3", decode_lop3}, {"prmt", decode_prmt},   {NULL, NULL}};
+    {"and", decode_and},   {"or", decode_or},     {"xor", decode_xor},   {"not", decode_not},
+    {"cnot", decode_cnot}, {"shl", decode_shl},   {"shr", decode_shr},   {"shf", decode_shf},
+    {"popc", decode_popc}, {"clz", decode_clz},   {"brev", decode_brev}, {"bfind", decode_bfind},
+    {"bfe", decode_bfe},   {"bfi", decode_bfi},   {"bmsk", decode_bmsk}, {"szext", decode_szext},
+    {"fns", decode_fns},   {"lop3", decode_lop3}, {"prmt", decode_prmt}, {NULL, NULL}};

@@ -2,7 +2,7 @@
 #include "device/sim/ptx_ops.h"
 #include "device/sim/ptx_parse.h"
 
-/* ---------------------------------------------------------------------------------------------------------- handlers -- */
+/* ------------------------------------------------------------------------------------------------------ handlers -- */
 
 enum { NEGATE = 1, COMBINE_AND = 2, COMBINE_OR = 4, COMBINE_XOR = 8, SECOND = 16 };
 
@@ -26,21 +26,21 @@ static inline unsigned finish(ptx_context *x, const ptx_ins *i, uint32_t m, uint
     return PTX_NEXT;
 }
 
-#define COMPARE(NAME, SLOT, T, OPERATOR)                                                                  \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                  \
-        const SLOT *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                                        \
-        uint32_t r = 0;                                                                                   \
-        PTX_EACH(m, r |= (0u - (uint32_t)((T)a[l] OPERATOR(T) b[l])) & sim_ptx_lane_bits[l]);             \
-        return finish(x, i, m, r);                                                                        \
+#define COMPARE(NAME, SLOT, T, OPERATOR)                                                                               \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        const SLOT *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                                                     \
+        uint32_t r = 0;                                                                                                \
+        PTX_EACH(m, r |= (0u - (uint32_t)((T)a[l] OPERATOR(T) b[l])) & sim_ptx_lane_bits[l]);                          \
+        return finish(x, i, m, r);                                                                                     \
     }
 
 enum { EQ, NE, LT, LE, GT, GE, NUM, COMPARISONS };
 
-#define COMPARE_ALL(NAME, SLOT, T)       \
-    COMPARE(NAME##_eq, SLOT, T, ==)      \
-    COMPARE(NAME##_lt, SLOT, T, <)       \
-    COMPARE(NAME##_le, SLOT, T, <=)      \
-    COMPARE(NAME##_gt, SLOT, T, >)       \
+#define COMPARE_ALL(NAME, SLOT, T)                                                                                     \
+    COMPARE(NAME##_eq, SLOT, T, ==)                                                                                    \
+    COMPARE(NAME##_lt, SLOT, T, <)                                                                                     \
+    COMPARE(NAME##_le, SLOT, T, <=)                                                                                    \
+    COMPARE(NAME##_gt, SLOT, T, >)                                                                                     \
     COMPARE(NAME##_ge, SLOT, T, >=)
 
 COMPARE_ALL(u16, lane_u32, uint16_t)
@@ -55,12 +55,12 @@ COMPARE(u16_ne, lane_u32, uint16_t, !=)
 COMPARE(u32_ne, lane_u32, uint32_t, !=)
 COMPARE(u64_ne, lane_u64, uint64_t, !=)
 
-#define ORDERED(NAME, SLOT, ...)                                                                          \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                  \
-        const SLOT *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                                        \
-        uint32_t r = 0;                                                                                   \
-        PTX_EACH(m, r |= (0u - (uint32_t)(__VA_ARGS__)) & sim_ptx_lane_bits[l]);                          \
-        return finish(x, i, m, r);                                                                        \
+#define ORDERED(NAME, SLOT, ...)                                                                                       \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        const SLOT *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                                                     \
+        uint32_t r = 0;                                                                                                \
+        PTX_EACH(m, r |= (0u - (uint32_t)(__VA_ARGS__)) & sim_ptx_lane_bits[l]);                                       \
+        return finish(x, i, m, r);                                                                                     \
     }
 /* Not equal and neither is a NaN; neither is a NaN. */
 ORDERED(f32_one, lane_f32, (a[l] < b[l]) | (a[l] > b[l]))
@@ -68,12 +68,15 @@ ORDERED(f64_one, lane_f64, (a[l] < b[l]) | (a[l] > b[l]))
 ORDERED(f32_num, lane_f32, (a[l] == a[l]) & (b[l] == b[l]))
 ORDERED(f64_num, lane_f64, (a[l] == a[l]) & (b[l] == b[l]))
 
-#define INTEGER_ROW(NAME, NOT_EQUAL) {NAME##_eq, NOT_EQUAL, NAME##_lt, NAME##_le, NAME##_gt, NAME##_ge, NULL}
-#define FLOAT_ROW(NAME) {NAME##_eq, NAME##_one, NAME##_lt, NAME##_le, NAME##_gt, NAME##_ge, NAME##_num}
+#define INTEGER_ROW(NAME, NOT_EQUAL)                                                                                   \
+    { NAME##_eq, NOT_EQUAL, NAME##_lt, NAME##_le, NAME##_gt, NAME##_ge, NULL }
+#define FLOAT_ROW(NAME)                                                                                                \
+    { NAME##_eq, NAME##_one, NAME##_lt, NAME##_le, NAME##_gt, NAME##_ge, NAME##_num }
 static ptx_handler *const handlers[PTX_TYPES][COMPARISONS] = {
-    [PTX_U16] = INTEGER_ROW(u16, u16_ne), [PTX_S16] = INTEGER_ROW(s16, u16_ne), [PTX_U32] = INTEGER_ROW(u32, u32_ne), [PTX_S32] = INTEGER_ROW(s32, u32_ne),
-    [PTX_U64] = INTEGER_ROW(u64, u64_ne), [PTX_S64] = INTEGER_ROW(s64, u64_ne), [PTX_F32] = FLOAT_ROW(f32),   [PTX_F64] = FLOAT_ROW(f64),
-    [PTX_B16] = {u16_eq, u16_ne}, [PTX_B32] = {u32_eq, u32_ne}, [PTX_B64] = {u64_eq, u64_ne}};
+    [PTX_U16] = INTEGER_ROW(u16, u16_ne), [PTX_S16] = INTEGER_ROW(s16, u16_ne), [PTX_U32] = INTEGER_ROW(u32, u32_ne),
+    [PTX_S32] = INTEGER_ROW(s32, u32_ne), [PTX_U64] = INTEGER_ROW(u64, u64_ne), [PTX_S64] = INTEGER_ROW(s64, u64_ne),
+    [PTX_F32] = FLOAT_ROW(f32),           [PTX_F64] = FLOAT_ROW(f64),           [PTX_B16] = {u16_eq, u16_ne},
+    [PTX_B32] = {u32_eq, u32_ne},         [PTX_B64] = {u64_eq, u64_ne}};
 
 PTX_UNARY(flush32, lane_u32, lane_u32, uint32_t, A & 0x7f800000u ? A : A & 0x80000000u)
 
@@ -84,7 +87,7 @@ static unsigned choose(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return PTX_NEXT;
 }
 
-/* --------------------------------------------------------------------------------------------------------- decoding -- */
+/* ------------------------------------------------------------------------------------------------------ decoding -- */
 
 typedef struct comparison {
     const char *name;
@@ -115,9 +118,10 @@ static uint32_t flushed(ptx_parser *p, uint32_t value) {
     return reg;
 }
 
-/* Emits the comparison of operands first and first + 1 into predicate d (and q); a third operand joins by and, or, xor. */
-static void emit_comparison(ptx_parser *p, ptx_source *s, const comparison *c, unsigned combine_flags, bool ftz, ptx_type type,
-                            uint32_t d, uint32_t q) {
+/* Emits the comparison of operands first and first + 1 into predicate d (and q); a third operand joins by and, or,
+ * xor. */
+static void emit_comparison(ptx_parser *p, ptx_source *s, const comparison *c, unsigned combine_flags, bool ftz,
+                            ptx_type type, uint32_t d, uint32_t q) {
     ptx_handler *run = handlers[type][c->index];
     bool fits = ptx_is_float(type) ? c->floating : c->integer && (c->sign != 'u' || ptx_is_unsigned(type));
     if (!run || !fits) sim_ptx_bad_type(p, s, type);
@@ -139,7 +143,10 @@ static void emit_comparison(ptx_parser *p, ptx_source *s, const comparison *c, u
 }
 
 static unsigned take_combination(ptx_source *s) {
-    return sim_ptx_take(s, "and") ? COMBINE_AND : sim_ptx_take(s, "or") ? COMBINE_OR : sim_ptx_take(s, "xor") ? COMBINE_XOR : 0;
+    return sim_ptx_take(s, "and")   ? COMBINE_AND
+           : sim_ptx_take(s, "or")  ? COMBINE_OR
+           : sim_ptx_take(s, "xor") ? COMBINE_XOR
+                                    : 0;
 }
 
 static bool decode_setp(ptx_parser *p, ptx_source *s) {
@@ -152,7 +159,8 @@ static bool decode_setp(ptx_parser *p, ptx_source *s) {
     uint32_t d = sim_ptx_destination(p, o, PTX_PRED), q = UINT32_MAX;
     if (o->has_second) {
         q = o->second == UINT32_MAX ? sim_ptx_new_register(p, PTX_PRED) : o->second;
-        if (p->registers[q].type != PTX_PRED) sim_ptx_error(p, s->line, "setp: the result behind | must be a predicate");
+        if (p->registers[q].type != PTX_PRED)
+            sim_ptx_error(p, s->line, "setp: the result behind | must be a predicate");
     }
     emit_comparison(p, s, c, flags, ftz, type, d, q);
     return true;

@@ -5,15 +5,17 @@
 #include "device/sim/ptx_ops.h"
 #include "device/sim/ptx_parse.h"
 
-/* ------------------------------------------------------------------------------------------------- number formats -- */
+/* ------------------------------------------------------------------------------------------------ number formats -- */
 
 typedef struct format {
     unsigned fraction, exponent; /* bits */
     uint64_t nan;
 } format;
 
-static const format formats[PTX_TYPES] = {[PTX_F16] = {10, 5, 0x7fff}, [PTX_BF16] = {7, 8, 0x7fff}, [PTX_F32] = {23, 8, 0x7fffffff},
-                                          [PTX_F64] = {52, 11, PTX_NAN64}};
+static const format formats[PTX_TYPES] = {[PTX_F16] = {10, 5, 0x7fff},
+                                          [PTX_BF16] = {7, 8, 0x7fff},
+                                          [PTX_F32] = {23, 8, 0x7fffffff},
+                                          [PTX_F64] = {52, 11, UINT64_C(0x7fffffffe0000000)}}; /* the widened f32 one */
 
 /* A number apart: (negative ? -1 : 1) * magnitude * 2^scale. */
 typedef struct number {
@@ -27,7 +29,10 @@ static number take_apart(uint64_t bits, ptx_type type) {
     const format *f = &formats[type];
     uint64_t fraction = bits & (((uint64_t)1 << f->fraction) - 1);
     int highest = (1 << f->exponent) - 1, exponent = (int)(bits >> f->fraction) & highest, bias = highest >> 1;
-    number n = {.kind = FINITE, .negative = bits >> (f->fraction + f->exponent) & 1, .magnitude = fraction, .scale = 1 - bias - (int)f->fraction};
+    number n = {.kind = FINITE,
+                .negative = bits >> (f->fraction + f->exponent) & 1,
+                .magnitude = fraction,
+                .scale = 1 - bias - (int)f->fraction};
     if (exponent == highest) {
         n.kind = fraction ? NOT_A_NUMBER : INFINITE;
     } else if (exponent) {
@@ -76,16 +81,26 @@ static uint64_t put_together(number n, ptx_type type, ptx_rounding rounding, boo
     }
     uint64_t exponent = kept >> f->fraction ? (uint64_t)(scale - lowest + 1) : 0;
     if (exponent >= (uint64_t)highest) {
-        bool away = rounding == PTX_RN || rounding == PTX_RNA || (rounding == PTX_RP && !n.negative) || (rounding == PTX_RM && n.negative);
+        bool away = rounding == PTX_RN || rounding == PTX_RNA || (rounding == PTX_RP && !n.negative) ||
+                    (rounding == PTX_RM && n.negative);
         return sign | (away && !finite_only ? infinity : infinity - 1);
     }
     return sign | exponent << f->fraction | (kept & (((uint64_t)1 << f->fraction) - 1));
 }
 
-/* ------------------------------------------------------------------------------------------------ the general handler -- */
+/* ------------------------------------------------------------------------------------------- the general handler -- */
 
 /* flags: source type, result type, rounding, and these */
-enum { FROM = 0x1f, TO = 0x3e0, TO_SHIFT = 5, ROUND = 0x1c00, ROUND_SHIFT = 10, SAT = 0x2000, FTZ = 0x4000, INTEGRAL = 0x8000 };
+enum {
+    FROM = 0x1f,
+    TO = 0x3e0,
+    TO_SHIFT = 5,
+    ROUND = 0x1c00,
+    ROUND_SHIFT = 10,
+    SAT = 0x2000,
+    FTZ = 0x4000,
+    INTEGRAL = 0x8000
+};
 
 static uint64_t flush32(uint64_t bits) { return bits & 0x7f800000u ? bits : bits & 0x80000000u; }
 
@@ -101,7 +116,9 @@ static number from_integer(uint64_t bits, ptx_type type) {
     return n;
 }
 
-static uint64_t lowest_of(ptx_type type) { return ptx_is_signed(type) ? UINT64_MAX << (sim_ptx_type_bits(type) - 1) : 0; }
+static uint64_t lowest_of(ptx_type type) {
+    return ptx_is_signed(type) ? UINT64_MAX << (sim_ptx_type_bits(type) - 1) : 0;
+}
 
 static uint64_t highest_of(ptx_type type) {
     unsigned width = sim_ptx_type_bits(type) - ptx_is_signed(type);
@@ -117,7 +134,8 @@ static uint64_t clamp_integer(bool negative, uint64_t magnitude, ptx_type type) 
 }
 
 static uint64_t float_to_integer(number n, ptx_type from, ptx_type to, ptx_rounding rounding) {
-    if (n.kind == NOT_A_NUMBER) return from == PTX_F64 || sim_ptx_type_bits(to) == 64 ? (uint64_t)1 << (sim_ptx_type_bits(to) - 1) : 0;
+    if (n.kind == NOT_A_NUMBER)
+        return from == PTX_F64 || sim_ptx_type_bits(to) == 64 ? (uint64_t)1 << (sim_ptx_type_bits(to) - 1) : 0;
     if (n.kind == INFINITE) return clamp_integer(n.negative, UINT64_MAX, to);
     uint64_t magnitude;
     if (n.scale < 0)
@@ -158,6 +176,7 @@ static uint64_t convert(uint64_t bits, unsigned flags) {
     if (!ptx_is_float(from) && !ptx_is_float(to)) return integer_to_integer(bits, from, to, flags & SAT);
     if (!ptx_is_float(from)) return to_float(from_integer(bits, from), flags, to, rounding);
     if (from == PTX_F32 && flags & FTZ) bits = flush32(bits);
+    if (from == PTX_BF16 && to == PTX_F32 && !(flags & SAT)) return bits << 16 & UINT32_MAX;
     number n = take_apart(bits, from);
     if (!ptx_is_float(to)) return float_to_integer(n, from, to, rounding);
     uint64_t result = to_float(n, flags, to, rounding);
@@ -165,7 +184,8 @@ static uint64_t convert(uint64_t bits, unsigned flags) {
 }
 
 static unsigned run_cvt(ptx_context *x, const ptx_ins *i, uint32_t m) {
-    bool wide_from = sim_ptx_type_bits((ptx_type)(i->flags & FROM)) == 64, wide_to = sim_ptx_type_bits((ptx_type)((i->flags & TO) >> TO_SHIFT)) == 64;
+    bool wide_from = sim_ptx_type_bits((ptx_type)(i->flags & FROM)) == 64,
+         wide_to = sim_ptx_type_bits((ptx_type)((i->flags & TO) >> TO_SHIFT)) == 64;
     const void *a = ptx_slot(x, i->a);
     void *d = ptx_slot(x, i->d);
     for (uint32_t rest = m; rest; rest &= rest - 1) {
@@ -213,20 +233,21 @@ static unsigned run_tf32(ptx_context *x, const ptx_ins *i, uint32_t m) {
         else if (flags & PACK_RELU && v >> 31)
             v = 0;
         else if (magnitude < 0x7f800000u)
-            v = (v & 0x80000000u) | (uint32_t)shift_rounded(magnitude, 13, (ptx_rounding)(flags & PACK_ROUND), v >> 31) << 13;
+            v = (v & 0x80000000u) | (uint32_t)shift_rounded(magnitude, 13, (ptx_rounding)(flags & PACK_ROUND), v >> 31)
+                                        << 13;
         d[l] = v;
     }
     return PTX_NEXT;
 }
 
-/* -------------------------------------------------------------------------------------------- fast common conversions -- */
+/* --------------------------------------------------------------------------------------- fast common conversions -- */
 
-#define TRUNCATE(T, SLOT)                                             \
-    PTX_UNARY(T##_to_u8, lane_u32, SLOT, T##_t, (uint8_t)A)           \
-    PTX_UNARY(T##_to_s8, lane_u32, SLOT, T##_t, (int8_t)A)            \
-    PTX_UNARY(T##_to_u16, lane_u32, SLOT, T##_t, (uint16_t)A)         \
-    PTX_UNARY(T##_to_s16, lane_u32, SLOT, T##_t, (int16_t)A)          \
-    PTX_UNARY(T##_to_32, lane_u32, SLOT, T##_t, (uint32_t)A)          \
+#define TRUNCATE(T, SLOT)                                                                                              \
+    PTX_UNARY(T##_to_u8, lane_u32, SLOT, T##_t, (uint8_t)A)                                                            \
+    PTX_UNARY(T##_to_s8, lane_u32, SLOT, T##_t, (int8_t)A)                                                             \
+    PTX_UNARY(T##_to_u16, lane_u32, SLOT, T##_t, (uint16_t)A)                                                          \
+    PTX_UNARY(T##_to_s16, lane_u32, SLOT, T##_t, (int16_t)A)                                                           \
+    PTX_UNARY(T##_to_32, lane_u32, SLOT, T##_t, (uint32_t)A)                                                           \
     PTX_UNARY(T##_to_64, lane_u64, SLOT, T##_t, A)
 
 TRUNCATE(uint8, lane_u32)
@@ -238,9 +259,11 @@ TRUNCATE(int32, lane_u32)
 TRUNCATE(uint64, lane_u64)
 TRUNCATE(int64, lane_u64)
 
-#define ROW(T)                                                                                                      \
-    {[PTX_U8] = T##_to_u8, [PTX_S8] = T##_to_s8, [PTX_U16] = T##_to_u16, [PTX_S16] = T##_to_s16, [PTX_U32] = T##_to_32, \
-     [PTX_S32] = T##_to_32, [PTX_U64] = T##_to_64, [PTX_S64] = T##_to_64}
+#define ROW(T)                                                                                                         \
+    {                                                                                                                  \
+        [PTX_U8] = T##_to_u8, [PTX_S8] = T##_to_s8, [PTX_U16] = T##_to_u16, [PTX_S16] = T##_to_s16,                    \
+        [PTX_U32] = T##_to_32, [PTX_S32] = T##_to_32, [PTX_U64] = T##_to_64, [PTX_S64] = T##_to_64                     \
+    }
 static ptx_handler *const integer_handlers[PTX_TYPES][PTX_TYPES] = {
     [PTX_U8] = ROW(uint8),   [PTX_S8] = ROW(int8),   [PTX_U16] = ROW(uint16), [PTX_S16] = ROW(int16),
     [PTX_U32] = ROW(uint32), [PTX_S32] = ROW(int32), [PTX_U64] = ROW(uint64), [PTX_S64] = ROW(int64)};
@@ -255,24 +278,19 @@ PTX_UNARY(u32_to_f64, lane_f64, lane_u32, uint32_t, (double)A)
 PTX_UNARY(s64_to_f64, lane_f64, lane_u64, int64_t, (double)A)
 PTX_UNARY(u64_to_f64, lane_f64, lane_u64, uint64_t, (double)A)
 
-static inline uint64_t widen_float(float v) {
-    double d = (double)v;
-    uint64_t bits;
-    memcpy(&bits, &d, sizeof bits);
-    return v == v ? bits : PTX_NAN64;
-}
-
 static inline uint32_t narrow_float(double v) {
     float f = (float)v;
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return v == v ? bits : 0x7fffffffu;
 }
-PTX_UNARY(f32_to_f64, lane_u64, lane_f32, float, widen_float(A))
+PTX_UNARY(f32_to_f64, lane_f64, lane_f32, float, (double)A) /* NaN payloads included, as on an H200 */
 PTX_UNARY(f64_to_f32, lane_u32, lane_f64, double, narrow_float(A))
 
 /* Towards zero, clamped; NaN is zero. */
-static inline int32_t truncate_s32(float v) { return v >= 0x1p31f ? INT32_MAX : v > -0x1p31f ? (int32_t)v : v == v ? INT32_MIN : 0; }
+static inline int32_t truncate_s32(float v) {
+    return v >= 0x1p31f ? INT32_MAX : v > -0x1p31f ? (int32_t)v : v == v ? INT32_MIN : 0;
+}
 static inline uint32_t truncate_u32(float v) { return v >= 0x1p32f ? UINT32_MAX : v > 0.0f ? (uint32_t)v : 0; }
 PTX_UNARY(f32_to_s32, lane_u32, lane_f32, float, (uint32_t)truncate_s32(A))
 PTX_UNARY(f32_to_u32, lane_u32, lane_f32, float, truncate_u32(A))
@@ -297,24 +315,29 @@ static ptx_handler *fast_handler(ptx_type from, ptx_type to, unsigned flags) {
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- decoding -- */
+/* ------------------------------------------------------------------------------------------------------ decoding -- */
 
 static int take_rounding(ptx_source *s, bool integral) {
-    static const char *const plain[] = {[PTX_RN] = "rn", [PTX_RZ] = "rz", [PTX_RM] = "rm", [PTX_RP] = "rp", [PTX_RNA] = "rna"};
+    static const char *const plain[] = {
+        [PTX_RN] = "rn", [PTX_RZ] = "rz", [PTX_RM] = "rm", [PTX_RP] = "rp", [PTX_RNA] = "rna"};
     static const char *const to_integer[] = {[PTX_RN] = "rni", [PTX_RZ] = "rzi", [PTX_RM] = "rmi", [PTX_RP] = "rpi"};
     for (int n = 0; n < (integral ? 4 : 5); n++)
         if (sim_ptx_take(s, (integral ? to_integer : plain)[n])) return n;
     return -1;
 }
 
-static bool is_number(ptx_type t) { return ptx_is_integer(t) || t == PTX_F16 || t == PTX_BF16 || t == PTX_F32 || t == PTX_F64; }
+static bool is_number(ptx_type t) {
+    return ptx_is_integer(t) || t == PTX_F16 || t == PTX_BF16 || t == PTX_F32 || t == PTX_F64;
+}
 
 /* cvt.rn.f16x2.f32 d, a, b; and the one-operand forms with .relu or .satfinite. */
 static bool decode_packed(ptx_parser *p, ptx_source *s, ptx_type to, int rounding) {
     bool pair = to == PTX_F16X2 || to == PTX_BF16X2;
-    unsigned flags = (unsigned)rounding | (sim_ptx_take(s, "relu") ? PACK_RELU : 0) | (sim_ptx_take(s, "satfinite") ? PACK_FINITE : 0) |
+    unsigned flags = (unsigned)rounding | (sim_ptx_take(s, "relu") ? PACK_RELU : 0) |
+                     (sim_ptx_take(s, "satfinite") ? PACK_FINITE : 0) |
                      (to == PTX_BF16 || to == PTX_BF16X2 ? PACK_BF16 : 0);
-    if (rounding != PTX_RN && rounding != PTX_RZ) sim_ptx_error(p, s->line, "cvt to .%s needs .rn or .rz", sim_ptx_type_name(to));
+    if (rounding != PTX_RN && rounding != PTX_RZ)
+        sim_ptx_error(p, s->line, "cvt to .%s needs .rn or .rz", sim_ptx_type_name(to));
     ptx_ins *i = sim_ptx_emit_plain(p, s, run_pack, to, PTX_F32, pair ? PTX_F32 : PTX_NONE, PTX_NONE);
     i->flags = (uint16_t)flags;
     i->e = !pair;
@@ -324,17 +347,21 @@ static bool decode_packed(ptx_parser *p, ptx_source *s, ptx_type to, int roundin
 
 static bool decode_tf32(ptx_parser *p, ptx_source *s, int rounding) {
     if (sim_ptx_take_type(s) != PTX_F32) sim_ptx_error(p, s->line, "cvt to .tf32 is from .f32");
-    if (rounding != PTX_RN && rounding != PTX_RZ && rounding != PTX_RNA) sim_ptx_error(p, s->line, "cvt to .tf32 needs .rna, .rn or .rz");
+    if (rounding != PTX_RN && rounding != PTX_RZ && rounding != PTX_RNA)
+        sim_ptx_error(p, s->line, "cvt to .tf32 needs .rna, .rn or .rz");
     unsigned flags = (unsigned)rounding | (sim_ptx_take(s, "relu") ? PACK_RELU : 0);
     sim_ptx_emit_plain(p, s, run_tf32, PTX_B32, PTX_F32, PTX_NONE, PTX_NONE)->flags = (uint16_t)flags;
     return true;
 }
 
 /* Whether the conversion needs, allows or forbids a rounding; the default where it may be left out. */
-static unsigned rounding_flags(ptx_parser *p, const ptx_source *s, ptx_type to, ptx_type from, int rounding, int integral) {
+static unsigned rounding_flags(ptx_parser *p, const ptx_source *s, ptx_type to, ptx_type from, int rounding,
+                               int integral) {
     bool from_float = ptx_is_float(from), to_float = ptx_is_float(to);
     if (from_float && !to_float) {
-        if (integral < 0) sim_ptx_error(p, s->line, "cvt from .%s to .%s needs .rni, .rzi, .rmi or .rpi", sim_ptx_type_name(from), sim_ptx_type_name(to));
+        if (integral < 0)
+            sim_ptx_error(p, s->line, "cvt from .%s to .%s needs .rni, .rzi, .rmi or .rpi", sim_ptx_type_name(from),
+                          sim_ptx_type_name(to));
         return (unsigned)integral << ROUND_SHIFT;
     }
     if (from_float && integral >= 0) {
@@ -342,8 +369,11 @@ static unsigned rounding_flags(ptx_parser *p, const ptx_source *s, ptx_type to, 
         return (unsigned)integral << ROUND_SHIFT | INTEGRAL;
     }
     bool loses = to_float && (!from_float || sim_ptx_type_bits(from) > sim_ptx_type_bits(to));
-    if (loses && rounding < 0) sim_ptx_error(p, s->line, "cvt from .%s to .%s needs a rounding mode such as .rn", sim_ptx_type_name(from), sim_ptx_type_name(to));
-    if (!to_float && (rounding >= 0 || integral >= 0)) sim_ptx_error(p, s->line, "cvt between integers has no rounding");
+    if (loses && rounding < 0)
+        sim_ptx_error(p, s->line, "cvt from .%s to .%s needs a rounding mode such as .rn", sim_ptx_type_name(from),
+                      sim_ptx_type_name(to));
+    if (!to_float && (rounding >= 0 || integral >= 0))
+        sim_ptx_error(p, s->line, "cvt between integers has no rounding");
     return (unsigned)(rounding < 0 ? PTX_RN : rounding) << ROUND_SHIFT;
 }
 
@@ -361,7 +391,8 @@ static bool decode_cvt(ptx_parser *p, ptx_source *s) {
     if (!is_number(to)) sim_ptx_bad_type(p, s, to);
     if (!is_number(from)) sim_ptx_bad_type(p, s, from);
     sim_ptx_expect_operands(p, s, 2, 2);
-    unsigned flags = (unsigned)from | (unsigned)to << TO_SHIFT | rounding_flags(p, s, to, from, rounding, integral) | (ftz ? FTZ : 0) | (sat ? SAT : 0);
+    unsigned flags = (unsigned)from | (unsigned)to << TO_SHIFT | rounding_flags(p, s, to, from, rounding, integral) |
+                     (ftz ? FTZ : 0) | (sat ? SAT : 0);
     if (ftz && from != PTX_F32 && to != PTX_F32) sim_ptx_error(p, s->line, "cvt.ftz needs .f32");
     /* Floating point to integer always clamps. */
     if (ptx_is_float(from) && !ptx_is_float(to)) flags &= ~(unsigned)SAT;

@@ -4,10 +4,9 @@
 #include "device/sim/ptx_parse.h"
 
 static const ptx_mnemonic *const families[] = {
-    sim_ptx_move_mnemonics,    sim_ptx_integer_mnemonics, sim_ptx_float_mnemonics,  sim_ptx_bits_mnemonics,
-    sim_ptx_compare_mnemonics, sim_ptx_convert_mnemonics, sim_ptx_memory_mnemonics, sim_ptx_atomic_mnemonics,
-    sim_ptx_control_mnemonics, sim_ptx_warp_mnemonics,
-    sim_ptx_barrier_mnemonics,
+    sim_ptx_move_mnemonics,    sim_ptx_integer_mnemonics, sim_ptx_float_mnemonics,   sim_ptx_bits_mnemonics,
+    sim_ptx_compare_mnemonics, sim_ptx_convert_mnemonics, sim_ptx_memory_mnemonics,  sim_ptx_atomic_mnemonics,
+    sim_ptx_control_mnemonics, sim_ptx_warp_mnemonics,    sim_ptx_barrier_mnemonics,
 };
 
 void sim_ptx_decode(ptx_parser *p, ptx_source *s) {
@@ -21,7 +20,8 @@ void sim_ptx_decode(ptx_parser *p, ptx_source *s) {
     }
     int bytes = (int)(s->name.bytes > 64 ? 64 : s->name.bytes);
     if (known) sim_ptx_bad_type(p, s, sim_ptx_peek_type(s));
-    sim_ptx_error(p, s->line,
-                  "the instruction '%.*s' is not known to the simulator; use another form of the kernel or a real device",
-                  bytes, s->name.text);
+    sim_ptx_error(
+        p, s->line,
+        "the instruction '%.*s' is not known to the simulator; use another form of the kernel or a real device", bytes,
+        s->name.text);
 }

@@ -6,7 +6,7 @@
 
 #define NAME(n) (int)((n).bytes > 80 ? 80 : (n).bytes), (n).text
 
-/* ---------------------------------------------------------------------------------------------------- constant pool -- */
+/* ------------------------------------------------------------------------------------------------- constant pool -- */
 
 enum { MAX_POOL_BYTES = 1 << 30 };
 
@@ -37,7 +37,8 @@ static uint32_t pool_constant(ptx_parser *p, uint64_t value, bool wide) {
             return PTX_POOL_BIT | (entry & ~3u);
     }
     uint32_t offset = p->module->pool_bytes;
-    if (offset > MAX_POOL_BYTES) sim_ptx_error(p, p->line, "the module has more than %d constants", MAX_POOL_BYTES / 128);
+    if (offset > MAX_POOL_BYTES)
+        sim_ptx_error(p, p->line, "the module has more than %d constants", MAX_POOL_BYTES / 128);
     sim_ptx_room(p, &p->module->pool, &p->pool_capacity, offset + bytes * PTX_LANES, 1);
     for (unsigned lane = 0; lane < PTX_LANES; lane++) memcpy(p->module->pool + offset + lane * bytes, &value, bytes);
     p->module->pool_bytes = offset + bytes * PTX_LANES;
@@ -49,7 +50,7 @@ static uint32_t pool_constant(ptx_parser *p, uint64_t value, bool wide) {
 uint32_t sim_ptx_constant32(ptx_parser *p, uint32_t value) { return pool_constant(p, value, false); }
 uint32_t sim_ptx_constant64(ptx_parser *p, uint64_t value) { return pool_constant(p, value, true); }
 
-/* --------------------------------------------------------------------------------------------------------- emitting -- */
+/* ------------------------------------------------------------------------------------------------------ emitting -- */
 
 ptx_ins *sim_ptx_emit(ptx_parser *p, ptx_handler *run) {
     sim_module *module = p->module;
@@ -59,7 +60,8 @@ ptx_ins *sim_ptx_emit(ptx_parser *p, ptx_handler *run) {
     sim_ptx_room(p, &p->meta, &p->meta_capacity, at + 1, sizeof *p->meta);
     const ptx_source *s = p->source;
     module->code[at] = (ptx_ins){.run = run};
-    p->meta[at] = (ptx_meta){.guard = s ? s->guard : UINT32_MAX, .line = s ? s->line : p->line, .place = p->source_place};
+    p->meta[at] =
+        (ptx_meta){.guard = s ? s->guard : UINT32_MAX, .line = s ? s->line : p->line, .place = p->source_place};
     if (s && s->guard != UINT32_MAX) module->code[at].guard = s->guard_negated ? 3 : 2; /* the slot comes later */
     module->code_count++;
     return &module->code[at];
@@ -117,7 +119,7 @@ void sim_ptx_list_use(ptx_parser *p, uint32_t value) {
 
 void sim_ptx_list_number(ptx_parser *p, uint32_t value) { list_add(p, value); }
 
-/* ------------------------------------------------------------------------------------------------- parsing operands -- */
+/* ---------------------------------------------------------------------------------------------- parsing operands -- */
 
 static ptx_operand parse_address(ptx_parser *p) {
     ptx_operand o = {.kind = PTX_OPERAND_ADDRESS, .reg = UINT32_MAX};
@@ -157,7 +159,8 @@ static ptx_operand parse_elements(ptx_parser *p, ptx_operand_kind kind, char clo
         do {
             if (o.element_count == PTX_MAX_ELEMENTS)
                 sim_ptx_error(p, line, "more than %d operands in one list", PTX_MAX_ELEMENTS);
-            if (sim_ptx_is_sign(p, '{') || sim_ptx_is_sign(p, '[') || (sim_ptx_is_sign(p, '(') && kind == PTX_OPERAND_LIST))
+            if (sim_ptx_is_sign(p, '{') || sim_ptx_is_sign(p, '[') ||
+                (sim_ptx_is_sign(p, '(') && kind == PTX_OPERAND_LIST))
                 sim_ptx_error(p, line, "operand lists do not nest");
             elements[o.element_count++] = sim_ptx_parse_operand(p);
         } while (sim_ptx_accept(p, ','));
@@ -172,8 +175,7 @@ static ptx_operand parse_elements(ptx_parser *p, ptx_operand_kind kind, char clo
 static ptx_operand whole_vector(ptx_parser *p, uint32_t first, uint32_t count) {
     ptx_operand o = {.kind = PTX_OPERAND_VECTOR, .element_count = count};
     o.elements = sim_ptx_scratch(p, count * sizeof *o.elements);
-    for (uint32_t i = 0; i < count; i++)
-        o.elements[i] = (ptx_operand){.kind = PTX_OPERAND_REGISTER, .reg = first + i};
+    for (uint32_t i = 0; i < count; i++) o.elements[i] = (ptx_operand){.kind = PTX_OPERAND_REGISTER, .reg = first + i};
     return o;
 }
 
@@ -182,10 +184,14 @@ ptx_operand sim_ptx_parse_list(ptx_parser *p) { return parse_elements(p, PTX_OPE
 static int vector_component(ptx_name name) {
     if (name.bytes != 1) return -1;
     switch (name.text[0]) {
-        case 'x': case 'r': return 0;
-        case 'y': case 'g': return 1;
-        case 'z': case 'b': return 2;
-        case 'w': case 'a': return 3;
+        case 'x':
+        case 'r': return 0;
+        case 'y':
+        case 'g': return 1;
+        case 'z':
+        case 'b': return 2;
+        case 'w':
+        case 'a': return 3;
         default: return -1;
     }
 }
@@ -247,7 +253,9 @@ ptx_operand sim_ptx_parse_operand(ptx_parser *p) {
     } else {
         ptx_constant value = sim_ptx_constant(p);
         o = (ptx_operand){.kind = value.is_float ? PTX_OPERAND_FLOAT : PTX_OPERAND_INTEGER,
-                          .integer = value.integer, .number = value.number, .bits = value.bits};
+                          .integer = value.integer,
+                          .number = value.number,
+                          .bits = value.bits};
     }
     o.negated = negated;
     if (sim_ptx_is_sign(p, '|')) {
@@ -261,7 +269,7 @@ ptx_operand sim_ptx_parse_operand(ptx_parser *p) {
     return o;
 }
 
-/* --------------------------------------------------------------------------------------------------- operand values -- */
+/* ------------------------------------------------------------------------------------------------ operand values -- */
 
 #define HERE p->source->line
 #define OP NAME(p->source->name)
@@ -284,8 +292,8 @@ static const char *kind_text(const ptx_operand *o) {
 static _Noreturn void mismatch(ptx_parser *p, const ptx_operand *o, ptx_type type) {
     if (o->kind == PTX_OPERAND_LABEL) sim_ptx_error(p, HERE, "%.*s: '%.*s' is not declared", OP, NAME(o->name));
     if (o->kind == PTX_OPERAND_REGISTER)
-        sim_ptx_error(p, HERE, "%.*s: the register '%.*s' of type .%s stands where type .%s is needed", OP, NAME(o->name),
-                      sim_ptx_type_name(p->registers[o->reg].type), sim_ptx_type_name(type));
+        sim_ptx_error(p, HERE, "%.*s: the register '%.*s' of type .%s stands where type .%s is needed", OP,
+                      NAME(o->name), sim_ptx_type_name(p->registers[o->reg].type), sim_ptx_type_name(type));
     sim_ptx_error(p, HERE, "%.*s: %s stands where an operand of type .%s is needed", OP, kind_text(o),
                   sim_ptx_type_name(type));
 }
@@ -410,7 +418,8 @@ static uint32_t symbol_address(ptx_parser *p, ptx_symbol *symbol, int64_t offset
             i = sim_ptx_emit_unguarded(p, wide ? run_local_address : run_local_address32);
             i->b = (uint32_t)address_offset(p, offset + symbol->index);
             i->c = symbol->parameter; /* addresses of parameters are generic, whatever function they belong to */
-            if (symbol->parameter && !wide) sim_ptx_error(p, HERE, "%.*s: the address of a parameter needs 64 bits", OP);
+            if (symbol->parameter && !wide)
+                sim_ptx_error(p, HERE, "%.*s: the address of a parameter needs 64 bits", OP);
             break;
         case PTX_SYMBOL_PARAMETER:
             if (!wide) sim_ptx_error(p, HERE, "%.*s: the address of a parameter needs 64 bits", OP);
@@ -421,8 +430,7 @@ static uint32_t symbol_address(ptx_parser *p, ptx_symbol *symbol, int64_t offset
             i = sim_ptx_emit_unguarded(p, run_function_address);
             i->a = symbol->index;
             break;
-        default:
-            sim_ptx_error(p, HERE, "%.*s: '%.*s' has no address", OP, NAME(symbol->name));
+        default: sim_ptx_error(p, HERE, "%.*s: '%.*s' has no address", OP, NAME(symbol->name));
     }
     sim_ptx_define(p, PTX_D, reg);
     return reg;
@@ -432,7 +440,9 @@ static uint32_t special_value(ptx_parser *p, const ptx_operand *o, ptx_type type
     int special = (int)o->integer;
     ptx_type own = sim_ptx_special_type(special);
     unsigned have = sim_ptx_type_bits(own), want = sim_ptx_type_bits(type);
-    if (type == PTX_PRED ? own != PTX_PRED : (own == PTX_PRED || ptx_is_float(type) || (want != have && want != 16 && want != 32 && want != 64)))
+    if (type == PTX_PRED
+            ? own != PTX_PRED
+            : (own == PTX_PRED || ptx_is_float(type) || (want != have && want != 16 && want != 32 && want != 64)))
         mismatch(p, o, type);
     uint32_t reg = sim_ptx_new_register(p, own);
     sim_ptx_emit_special(p, reg, special, false);
@@ -487,7 +497,8 @@ uint32_t sim_ptx_value(ptx_parser *p, const ptx_operand *o, ptx_type type) {
             if (!ptx_is_float(type) && !ptx_is_bits(type)) mismatch(p, o, type);
             return float_constant(p, o, type);
         case PTX_OPERAND_SYMBOL:
-            if (ptx_is_float(type) || (sim_ptx_type_bits(type) != 64 && sim_ptx_type_bits(type) != 32)) mismatch(p, o, type);
+            if (ptx_is_float(type) || (sim_ptx_type_bits(type) != 64 && sim_ptx_type_bits(type) != 32))
+                mismatch(p, o, type);
             return symbol_address(p, o->symbol, o->integer, sim_ptx_type_bits(type));
         case PTX_OPERAND_SPECIAL: return special_value(p, o, type);
         default: mismatch(p, o, type);
@@ -543,18 +554,21 @@ ptx_address sim_ptx_address(ptx_parser *p, const ptx_operand *o, ptx_space space
         return address;
     }
     ptx_symbol *symbol = o->symbol;
-    static const ptx_space home[] = {[PTX_SYMBOL_GLOBAL] = PTX_GLOBAL, [PTX_SYMBOL_SHARED] = PTX_SHARED,
-                                     [PTX_SYMBOL_LOCAL] = PTX_LOCAL, [PTX_SYMBOL_PARAMETER] = PTX_PARAM};
+    static const ptx_space home[] = {[PTX_SYMBOL_GLOBAL] = PTX_GLOBAL,
+                                     [PTX_SYMBOL_SHARED] = PTX_SHARED,
+                                     [PTX_SYMBOL_LOCAL] = PTX_LOCAL,
+                                     [PTX_SYMBOL_PARAMETER] = PTX_PARAM};
     if (symbol->kind < PTX_SYMBOL_GLOBAL || symbol->kind > PTX_SYMBOL_PARAMETER)
         sim_ptx_error(p, HERE, "%.*s: '%.*s' is not a variable", OP, NAME(symbol->name));
     bool is_parameter = symbol->kind == PTX_SYMBOL_PARAMETER || (symbol->kind == PTX_SYMBOL_LOCAL && symbol->parameter);
-    bool fits = parameter_space                                ? is_parameter
-                : space == PTX_CONST || space == PTX_GLOBAL    ? symbol->kind == PTX_SYMBOL_GLOBAL
-                : space == PTX_SHARED || space == PTX_CLUSTER  ? symbol->kind == PTX_SYMBOL_SHARED
-                : space == PTX_LOCAL                           ? symbol->kind == PTX_SYMBOL_LOCAL && !symbol->parameter
-                                                               : true;
+    bool fits = parameter_space                               ? is_parameter
+                : space == PTX_CONST || space == PTX_GLOBAL   ? symbol->kind == PTX_SYMBOL_GLOBAL
+                : space == PTX_SHARED || space == PTX_CLUSTER ? symbol->kind == PTX_SYMBOL_SHARED
+                : space == PTX_LOCAL                          ? symbol->kind == PTX_SYMBOL_LOCAL && !symbol->parameter
+                                                              : true;
     if (!fits)
-        sim_ptx_error(p, HERE, "%.*s: '%.*s' does not lie in the state space of the instruction", OP, NAME(symbol->name));
+        sim_ptx_error(p, HERE, "%.*s: '%.*s' does not lie in the state space of the instruction", OP,
+                      NAME(symbol->name));
     address.space = space == PTX_CLUSTER ? PTX_CLUSTER : home[symbol->kind];
     if (symbol->kind == PTX_SYMBOL_PARAMETER) {
         address.direct = true;
@@ -571,7 +585,7 @@ ptx_address sim_ptx_address(ptx_parser *p, const ptx_operand *o, ptx_space space
     return address;
 }
 
-/* ------------------------------------------------------------------------------------------- modifiers and plain form -- */
+/* -------------------------------------------------------------------------------------- modifiers and plain form -- */
 
 bool sim_ptx_take(ptx_source *s, const char *name) {
     for (unsigned i = 0; i < s->modifier_count; i++)
@@ -598,7 +612,8 @@ void sim_ptx_expect_operands(ptx_parser *p, const ptx_source *s, unsigned low, u
     if (s->operand_count < low || s->operand_count > high) {
         if (low == high)
             sim_ptx_error(p, s->line, "%.*s has %u operands but needs %u", NAME(s->name), s->operand_count, low);
-        sim_ptx_error(p, s->line, "%.*s has %u operands but needs %u to %u", NAME(s->name), s->operand_count, low, high);
+        sim_ptx_error(p, s->line, "%.*s has %u operands but needs %u to %u", NAME(s->name), s->operand_count, low,
+                      high);
     }
 }
 

@@ -32,7 +32,8 @@ enum {
 #define PTX_PARAM_WINDOW ((uint64_t)3 << 56)
 #define PTX_FUNCTION_WINDOW ((uint64_t)4 << 56) /* addresses of functions: for calls only */
 
-/* An address in shared::cluster: the offset, and above it the rank of its block in the cluster + 1 (0: the own block). */
+/* An address in shared::cluster: the offset, and above it the rank of its block in the cluster + 1 (0: the own
+ * block). */
 #define PTX_CLUSTER_RANK_BITS 24
 
 /* What f64 instructions make of operands that are all NaN. */
@@ -48,24 +49,44 @@ typedef double __attribute__((may_alias)) lane_f64;
 
 typedef enum ptx_type {
     PTX_NONE,
-    PTX_U8, PTX_U16, PTX_U32, PTX_U64,
-    PTX_S8, PTX_S16, PTX_S32, PTX_S64,
-    PTX_B8, PTX_B16, PTX_B32, PTX_B64, PTX_B128,
-    PTX_F16, PTX_F16X2, PTX_BF16, PTX_BF16X2, PTX_F32, PTX_F64,
+    PTX_U8,
+    PTX_U16,
+    PTX_U32,
+    PTX_U64,
+    PTX_S8,
+    PTX_S16,
+    PTX_S32,
+    PTX_S64,
+    PTX_B8,
+    PTX_B16,
+    PTX_B32,
+    PTX_B64,
+    PTX_B128,
+    PTX_F16,
+    PTX_F16X2,
+    PTX_BF16,
+    PTX_BF16X2,
+    PTX_F32,
+    PTX_F64,
     PTX_PRED,
-    PTX_U16X2, PTX_S16X2,
+    PTX_U16X2,
+    PTX_S16X2,
     PTX_TYPES
 } ptx_type;
 
 typedef enum ptx_space {
-    PTX_GENERIC, PTX_GLOBAL, PTX_CONST, PTX_SHARED, PTX_LOCAL,
+    PTX_GENERIC,
+    PTX_GLOBAL,
+    PTX_CONST,
+    PTX_SHARED,
+    PTX_LOCAL,
     PTX_PARAM,   /* the kernel's parameter block */
     PTX_CLUSTER, /* shared memory of the cluster's blocks */
 } ptx_space;
 
 typedef enum ptx_rounding { PTX_RN, PTX_RZ, PTX_RM, PTX_RP, PTX_RNA } ptx_rounding;
 
-/* ------------------------------------------------------------------------------------------------------ decoded code -- */
+/* -------------------------------------------------------------------------------------------------- decoded code -- */
 
 typedef struct ptx_context ptx_context;
 typedef struct ptx_ins ptx_ins;
@@ -102,18 +123,27 @@ _Static_assert(sizeof(ptx_ins) == 32, "two instructions a cache line");
 
 /* Flags of loads, stores, atomics and address operands. */
 enum {
-    PTX_MEM_SPACE = 0x0007,   /* ptx_space */
-    PTX_MEM_WIDE = 0x0008,    /* the address operand is 64 bits */
-    PTX_MEM_KIND = 0x00f0,    /* ptx_kind << 4 */
-    PTX_MEM_COUNT = 0x0f00,   /* elements, 1 to 8, << 8 */
-    PTX_MEM_STRONG = 0x1000,  /* volatile, relaxed, acquire or release: a C11 atomic access */
-    PTX_MEM_DIRECT = 0x2000,  /* no address operand: the address is the offset alone */
+    PTX_MEM_SPACE = 0x0007,  /* ptx_space */
+    PTX_MEM_WIDE = 0x0008,   /* the address operand is 64 bits */
+    PTX_MEM_KIND = 0x00f0,   /* ptx_kind << 4 */
+    PTX_MEM_COUNT = 0x0f00,  /* elements, 1 to 8, << 8 */
+    PTX_MEM_STRONG = 0x1000, /* volatile, relaxed, acquire or release: a C11 atomic access */
+    PTX_MEM_DIRECT = 0x2000, /* no address operand: the address is the offset alone */
 };
 
 /* How memory and a register slot correspond: the element's size and sign, and the slot's width. */
 typedef enum ptx_kind {
-    PTX_KIND_U8, PTX_KIND_S8, PTX_KIND_U16, PTX_KIND_S16, PTX_KIND_B32,           /* to a 32-bit slot */
-    PTX_KIND_U8W, PTX_KIND_S8W, PTX_KIND_U16W, PTX_KIND_S16W, PTX_KIND_U32W, PTX_KIND_S32W, /* to a 64-bit slot */
+    PTX_KIND_U8,
+    PTX_KIND_S8,
+    PTX_KIND_U16,
+    PTX_KIND_S16,
+    PTX_KIND_B32, /* to a 32-bit slot */
+    PTX_KIND_U8W,
+    PTX_KIND_S8W,
+    PTX_KIND_U16W,
+    PTX_KIND_S16W,
+    PTX_KIND_U32W,
+    PTX_KIND_S32W, /* to a 64-bit slot */
     PTX_KIND_B64,
 } ptx_kind;
 
@@ -125,11 +155,12 @@ typedef struct ptx_pass {
 } ptx_pass;
 
 typedef struct ptx_call {
-    uint32_t function;     /* index, or UINT32_MAX: through a register, operand i->a */
-    uint32_t builtin;      /* ptx_builtin, 0: none */
+    uint32_t function; /* index, or UINT32_MAX: through a register, operand i->a */
+    uint32_t builtin;  /* ptx_builtin, 0: none */
     uint32_t argument_count, result_count;
-    ptx_pass *arguments, *results; /* `to` of an argument and `from` of a result are resolved from the callee's formals */
-    const char *callee;    /* name, for messages */
+    ptx_pass *arguments,
+        *results;       /* `to` of an argument and `from` of a result are resolved from the callee's formals */
+    const char *callee; /* name, for messages */
     uint32_t line;
 } ptx_call;
 
@@ -149,16 +180,16 @@ struct sim_function {
     const char *name;
     bool entry, defined;
     uint32_t index;
-    uint32_t start, end;     /* instructions [start, end) of the module's code */
-    uint32_t frame_bytes;    /* registers of one activation, header included */
-    uint32_t local_bytes;    /* local memory of one activation */
+    uint32_t start, end;  /* instructions [start, end) of the module's code */
+    uint32_t frame_bytes; /* registers of one activation, header included */
+    uint32_t local_bytes; /* local memory of one activation */
     ptx_formal *results, *formals;
     uint32_t result_count, formal_count;
     /* Shared variables, per entry: byte offset of each of the module's shared variables, UINT32_MAX when not used. */
     uint32_t *shared_offsets;
     uint32_t dynamic_shared_offset;
     bool address_taken;
-    int max_registers; /* .maxnreg, 0: none */
+    int max_registers;  /* .maxnreg, 0: none */
     int live_registers; /* most 32-bit registers alive at once in this function */
     int required_cluster[3];
     sim_function_info info;
@@ -177,9 +208,9 @@ typedef struct ptx_shared_variable {
 typedef struct ptx_relocation {
     uint32_t variable;
     size_t offset;
-    unsigned bytes;     /* of the store */
-    unsigned shift;     /* mask(): which byte of the address */
-    bool function;      /* the target is a function, not a variable */
+    unsigned bytes; /* of the store */
+    unsigned shift; /* mask(): which byte of the address */
+    bool function;  /* the target is a function, not a variable */
     uint32_t target;
     int64_t addend;
 } ptx_relocation;
@@ -223,7 +254,7 @@ struct sim_instance {
     uint64_t *addresses;
 };
 
-/* ------------------------------------------------------------------------------------------------- execution state -- */
+/* ----------------------------------------------------------------------------------------------- execution state -- */
 
 typedef enum ptx_state {
     PTX_READY,
@@ -292,9 +323,9 @@ struct ptx_context {
     unsigned char *base[2]; /* the current frame's registers; the constant pool */
     uint32_t pc, mask;
     uint32_t frame, local;
-    uint32_t limit;  /* at a join with pc >= limit another group of the warp may merge or must run first */
-    uint32_t start;  /* first instruction not yet counted */
-    int64_t budget;  /* warp instructions left of the slice */
+    uint32_t limit;     /* at a join with pc >= limit another group of the warp may merge or must run first */
+    uint32_t start;     /* first instruction not yet counted */
+    int64_t budget;     /* warp instructions left of the slice */
     int64_t slice_left; /* budget when the warp's steps were last counted */
     ptx_warp *warp;
     ptx_block *block;
@@ -303,10 +334,10 @@ struct ptx_context {
     const sim_launch *launch;
     const uint64_t *instance_addresses;
     ptx_grid *grid;
-    uint64_t executed; /* thread instructions */
-    uint64_t cycles;   /* warp instructions of earlier slices: %clock */
-    int64_t slice_start; /* budget at its start */
-    unsigned char *host[PTX_LANES];    /* where the lanes' addresses lie, from sim_ptx_resolve */
+    uint64_t executed;              /* thread instructions */
+    uint64_t cycles;                /* warp instructions of earlier slices: %clock */
+    int64_t slice_start;            /* budget at its start */
+    unsigned char *host[PTX_LANES]; /* where the lanes' addresses lie, from sim_ptx_resolve */
     uint64_t address[PTX_LANES];
     ptx_range ranges[PTX_RANGE_CACHE];
     unsigned next_range;
@@ -344,7 +375,8 @@ static inline void ptx_write_predicate(ptx_context *x, uint32_t operand, uint32_
     *p = (*p & ~m) | (value & m);
 }
 
-/* Ends the launch: the handler returns PTX_FAULT with it. The message names kernel, block, thread, line, instruction. */
+/* Ends the launch: the handler returns PTX_FAULT with it. The message names kernel, block, thread, line,
+ * instruction. */
 unsigned sim_ptx_fault(ptx_context *x, const ptx_ins *i, unsigned lane, CUresult code, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
@@ -368,7 +400,7 @@ static inline void ptx_account(ptx_context *x, const ptx_ins *last) {
     x->start = next;
 }
 
-/* ---------------------------------------------------------------------------------------------------- handler tables -- */
+/* ------------------------------------------------------------------------------------------------ handler tables -- */
 
 ptx_handler sim_ptx_join, sim_ptx_bra, sim_ptx_brx, sim_ptx_exit, sim_ptx_ret, sim_ptx_call, sim_ptx_trap, sim_ptx_nop,
     sim_ptx_widen, sim_ptx_widen_signed;

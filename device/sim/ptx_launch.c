@@ -12,7 +12,8 @@ enum {
     SLICE_LOW = 256,     /* warp instructions of a slice: at least */
     SLICE_RANDOM = 1024, /* and up to so many more, by the seed */
     MAX_WORKERS = 256,
-    UNDEFINED_SHARED = 0xcd, /* what shared memory holds at first, so that a kernel that reads it fails the same way every time */
+    UNDEFINED_SHARED =
+        0xcd, /* what shared memory holds at first, so that a kernel that reads it fails the same way every time */
 };
 
 static atomic_uint_fast64_t next_grid_id = 1; /* relaxed: a source of distinct numbers */
@@ -25,7 +26,7 @@ static uint32_t next_random(uint32_t *state) {
     return *state = v;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- blocks -- */
+/* -------------------------------------------------------------------------------------------------------- blocks -- */
 
 /* Memory of a unit's blocks, made once by each worker and used for one unit after the other. */
 typedef struct unit_memory {
@@ -132,7 +133,7 @@ ptx_block *sim_ptx_cluster_block(ptx_context *x, uint64_t rank) {
     return rank < count ? &blocks[rank] : NULL;
 }
 
-/* -------------------------------------------------------------------------------------------------------- scheduling -- */
+/* ---------------------------------------------------------------------------------------------------- scheduling -- */
 
 static bool take_fault(ptx_context *x) {
     ptx_grid *grid = x->grid;
@@ -143,7 +144,8 @@ static bool take_fault(ptx_context *x) {
 
 static bool timeout(ptx_context *x, const ptx_block *block, const char *why) {
     x->fault.code = CUDA_ERROR_LAUNCH_TIMEOUT;
-    snprintf(x->fault.message, sizeof x->fault.message, "kernel %s, block (%u,%u,%u): %s", x->kernel->name, block->id[0], block->id[1], block->id[2], why);
+    snprintf(x->fault.message, sizeof x->fault.message, "kernel %s, block (%u,%u,%u): %s", x->kernel->name,
+             block->id[0], block->id[1], block->id[2], why);
     return take_fault(x);
 }
 
@@ -157,7 +159,9 @@ static bool check_limits(ptx_context *x, const ptx_block *block) {
     if (atomic_load_explicit(&grid->stop, memory_order_relaxed)) return false;
     if (launch->max_instructions && total > launch->max_instructions) {
         char why[160];
-        snprintf(why, sizeof why, "stopped after %llu thread instructions; the limit is %llu, raise it when the kernel is that long", (unsigned long long)total, (unsigned long long)launch->max_instructions);
+        snprintf(why, sizeof why,
+                 "stopped after %llu thread instructions; the limit is %llu, raise it when the kernel is that long",
+                 (unsigned long long)total, (unsigned long long)launch->max_instructions);
         return timeout(x, block, why);
     }
     if (launch->cancel && __atomic_load_n(launch->cancel, __ATOMIC_RELAXED)) return timeout(x, block, "cancelled");
@@ -221,7 +225,7 @@ static bool run_unit(ptx_context *x, ptx_unit *unit) {
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- workers -- */
+/* ------------------------------------------------------------------------------------------------------- workers -- */
 
 typedef struct worker {
     pthread_t thread;
@@ -244,7 +248,8 @@ static void prepare_context(ptx_context *x, ptx_grid *grid) {
 static void start_cluster(const ptx_grid *grid, ptx_block *first, uint64_t n) {
     const uint32_t *size = grid->launch->grid, *cluster = grid->cluster;
     uint32_t across = size[0] / cluster[0], down = size[1] / cluster[1];
-    uint32_t origin[3] = {(uint32_t)(n % across) * cluster[0], (uint32_t)(n / across % down) * cluster[1], (uint32_t)(n / across / down) * cluster[2]};
+    uint32_t origin[3] = {(uint32_t)(n % across) * cluster[0], (uint32_t)(n / across % down) * cluster[1],
+                          (uint32_t)(n / across / down) * cluster[2]};
     uint32_t rank = 0;
     for (uint32_t z = 0; z < cluster[2]; z++)
         for (uint32_t y = 0; y < cluster[1]; y++)
@@ -263,7 +268,8 @@ static CUresult run_independent(ptx_context *x, ptx_grid *grid) {
         while (!atomic_load_explicit(&grid->stop, memory_order_relaxed)) {
             uint64_t n = atomic_fetch_add_explicit(&grid->next_cluster, 1, memory_order_relaxed);
             if (n >= grid->clusters) break;
-            start_cluster(grid, memory.blocks, (uint64_t)(((unsigned __int128)n * grid->step + grid->shift) % grid->clusters));
+            start_cluster(grid, memory.blocks,
+                          (uint64_t)(((unsigned __int128)n * grid->step + grid->shift) % grid->clusters));
             if (!run_unit(x, &memory.unit)) break;
         }
     }
@@ -277,7 +283,8 @@ static CUresult run_cooperative(ptx_context *x, ptx_grid *grid, uint64_t first, 
     if (make_unit(grid, (uint32_t)(count * grid->cluster_blocks), &memory)) {
         code = CUDA_SUCCESS;
         for (uint64_t n = 0; n < count; n++)
-            start_cluster(grid, memory.blocks + n * grid->cluster_blocks, (uint64_t)(((unsigned __int128)(first + n) * grid->step + grid->shift) % grid->clusters));
+            start_cluster(grid, memory.blocks + n * grid->cluster_blocks,
+                          (uint64_t)(((unsigned __int128)(first + n) * grid->step + grid->shift) % grid->clusters));
         run_unit(x, &memory.unit);
     }
     free_unit(&memory);
@@ -291,7 +298,9 @@ static void *work(void *argument) {
         self->code = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
         prepare_context(x, self->grid);
-        self->code = self->grid->launch->cooperative ? run_cooperative(x, self->grid, self->first_cluster, self->cluster_count) : run_independent(x, self->grid);
+        self->code = self->grid->launch->cooperative
+                         ? run_cooperative(x, self->grid, self->first_cluster, self->cluster_count)
+                         : run_independent(x, self->grid);
     }
     mu_free(x);
     if (self->code != CUDA_SUCCESS) atomic_store_explicit(&self->grid->stop, true, memory_order_relaxed);
@@ -351,7 +360,8 @@ static CUresult check_geometry(const sim_launch *launch, ptx_grid *grid) {
     uint64_t threads = 1, blocks = 1;
     grid->cluster_blocks = 1;
     for (unsigned d = 0; d < 3; d++) {
-        if (!launch->grid[d] || !launch->block[d] || launch->block[d] > PTX_MAX_THREADS) return CUDA_ERROR_INVALID_VALUE;
+        if (!launch->grid[d] || !launch->block[d] || launch->block[d] > PTX_MAX_THREADS)
+            return CUDA_ERROR_INVALID_VALUE;
         grid->cluster[d] = launch->cluster[d] ? launch->cluster[d] : 1;
         if (launch->grid[d] % grid->cluster[d]) return CUDA_ERROR_INVALID_VALUE;
         threads *= launch->block[d];
@@ -361,13 +371,17 @@ static CUresult check_geometry(const sim_launch *launch, ptx_grid *grid) {
     }
     if (threads > PTX_MAX_THREADS || grid->cluster_blocks > 64) return CUDA_ERROR_INVALID_VALUE;
     if (launch->cooperative && blocks > 1 << 20) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    if ((uint64_t)grid->kernel->dynamic_shared_offset + launch->dynamic_shared_bytes > PTX_MAX_SHARED_BYTES) return CUDA_ERROR_INVALID_VALUE;
+    if ((uint64_t)grid->kernel->dynamic_shared_offset + launch->dynamic_shared_bytes > PTX_MAX_SHARED_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
     grid->clusters = blocks / grid->cluster_blocks;
     return CUDA_SUCCESS;
 }
 
 CUresult sim_launch_run(const sim_launch *launch, sim_fault *fault, uint64_t *instructions) {
-    ptx_grid grid = {.launch = launch, .module = launch->function->module, .kernel = launch->function, .fault_taken = ATOMIC_FLAG_INIT};
+    ptx_grid grid = {.launch = launch,
+                     .module = launch->function->module,
+                     .kernel = launch->function,
+                     .fault_taken = ATOMIC_FLAG_INIT};
     CUresult code = check_geometry(launch, &grid);
     if (code == CUDA_SUCCESS) {
         grid.id = atomic_fetch_add_explicit(&next_grid_id, 1, memory_order_relaxed);
@@ -384,7 +398,9 @@ CUresult sim_launch_run(const sim_launch *launch, sim_fault *fault, uint64_t *in
         fault->code = code;
         if (!fault->message[0])
             snprintf(fault->message, sizeof fault->message, "kernel %s: %s", launch->function->name,
-                     code == CUDA_ERROR_OUT_OF_MEMORY ? "out of host memory" : "the grid, block, cluster or shared memory size is not possible");
+                     code == CUDA_ERROR_OUT_OF_MEMORY
+                         ? "out of host memory"
+                         : "the grid, block, cluster or shared memory size is not possible");
     }
     return code;
 }

@@ -9,12 +9,13 @@
 #include "base/alloc.h"
 #include "device/sim/ptx_parse.h"
 
-/* ----------------------------------------------------------------------------------------------------------- errors -- */
+/* -------------------------------------------------------------------------------------------------------- errors -- */
 
 static _Noreturn void stop(ptx_parser *p, CUresult code, uint32_t line, const char *format, va_list arguments) {
     if (p->log && p->log_bytes) {
         int used = snprintf(p->log, p->log_bytes, "line %u: ", line);
-        if (used > 0 && (size_t)used < p->log_bytes) vsnprintf(p->log + used, p->log_bytes - (size_t)used, format, arguments);
+        if (used > 0 && (size_t)used < p->log_bytes)
+            vsnprintf(p->log + used, p->log_bytes - (size_t)used, format, arguments);
     }
     p->code = code;
     longjmp(p->stop, 1);
@@ -36,7 +37,7 @@ static _Noreturn void out_of_memory(ptx_parser *p, size_t bytes) {
     sim_ptx_stop(p, CUDA_ERROR_OUT_OF_MEMORY, p->line, "out of host memory for %zu bytes of the module", bytes);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- arenas -- */
+/* -------------------------------------------------------------------------------------------------------- arenas -- */
 
 enum { CHUNK_BYTES = 64 << 10 };
 
@@ -99,7 +100,7 @@ void sim_ptx_room(ptx_parser *p, void *array_pointer, size_t *capacity, size_t n
     if (!mu_grow(array_pointer, capacity, needed, size)) out_of_memory(p, needed * size);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ lexer -- */
+/* --------------------------------------------------------------------------------------------------------- lexer -- */
 
 static bool name_begins(char c) { return isalpha((unsigned char)c) || c == '_' || c == '$' || c == '%'; }
 static bool name_goes_on(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$'; }
@@ -146,9 +147,11 @@ static void lex_float_bits(ptx_parser *p, ptx_token *t) {
     p->cursor += 2;
     uint64_t bits = 0;
     unsigned count = 0;
-    for (; count < digits && digit_value(look(p, 0)) < 16; count++) bits = bits << 4 | (unsigned)digit_value(*p->cursor++);
+    for (; count < digits && digit_value(look(p, 0)) < 16; count++)
+        bits = bits << 4 | (unsigned)digit_value(*p->cursor++);
     if (count != digits || name_goes_on(look(p, 0)))
-        sim_ptx_error(p, p->line, "'%.*s' needs exactly %u hexadecimal digits", (int)(p->cursor - begin), begin, digits);
+        sim_ptx_error(p, p->line, "'%.*s' needs exactly %u hexadecimal digits", (int)(p->cursor - begin), begin,
+                      digits);
     t->kind = PTX_TOKEN_FLOAT;
     t->bits = digits == 8 ? 32 : 64;
     t->integer = bits;
@@ -280,7 +283,9 @@ void sim_ptx_skip_line(ptx_parser *p, uint32_t line) {
     }
 }
 
-bool sim_ptx_is_sign(const ptx_parser *p, char sign) { return p->token.kind == PTX_TOKEN_SIGN && p->token.sign == sign; }
+bool sim_ptx_is_sign(const ptx_parser *p, char sign) {
+    return p->token.kind == PTX_TOKEN_SIGN && p->token.sign == sign;
+}
 
 bool sim_ptx_accept(ptx_parser *p, char sign) {
     if (!sim_ptx_is_sign(p, sign)) return false;
@@ -293,8 +298,9 @@ static _Noreturn void unexpected(ptx_parser *p, const char *wanted, const char *
         sim_ptx_error(p, p->token.line, "the text ends where %s was expected %s", wanted, where);
     if (p->token.kind == PTX_TOKEN_INTEGER || p->token.kind == PTX_TOKEN_FLOAT)
         sim_ptx_error(p, p->token.line, "a number stands where %s was expected %s", wanted, where);
-    sim_ptx_error(p, p->token.line, "'%s%.*s' stands where %s was expected %s", p->token.kind == PTX_TOKEN_DOT ? "." : "",
-                  (int)(p->token.name.bytes > 64 ? 64 : p->token.name.bytes), p->token.name.text, wanted, where);
+    sim_ptx_error(p, p->token.line, "'%s%.*s' stands where %s was expected %s",
+                  p->token.kind == PTX_TOKEN_DOT ? "." : "", (int)(p->token.name.bytes > 64 ? 64 : p->token.name.bytes),
+                  p->token.name.text, wanted, where);
 }
 
 void sim_ptx_expect(ptx_parser *p, char sign, const char *where) {
@@ -324,7 +330,7 @@ ptx_name sim_ptx_expect_name(ptx_parser *p, const char *what) {
     return name;
 }
 
-/* ---------------------------------------------------------------------------------------------- constant expressions -- */
+/* ------------------------------------------------------------------------------------------ constant expressions -- */
 
 enum { MAX_NESTING = 64 };
 
@@ -385,8 +391,11 @@ static int binary_operator(const ptx_parser *p, char *op, unsigned *characters) 
     *characters = 1;
     *op = a;
     switch (a) {
-        case '*': case '/': case '%': return 10;
-        case '+': case '-': return 9;
+        case '*':
+        case '/':
+        case '%': return 10;
+        case '+':
+        case '-': return 9;
         case '<':
             if (b == '<') return *op = 'L', *characters = 2, 8;
             if (b == '=') return *op = 'l', *characters = 2, 7;
@@ -410,7 +419,8 @@ static int64_t apply(ptx_parser *p, char op, int64_t a, int64_t b, uint32_t line
         case '*': return (int64_t)(ua * ub);
         case '+': return (int64_t)(ua + ub);
         case '-': return (int64_t)(ua - ub);
-        case '/': case '%':
+        case '/':
+        case '%':
             if (b == 0) sim_ptx_error(p, line, "the constant expression divides by zero");
             if (b == -1) return op == '/' ? (int64_t)(0 - ua) : 0;
             return op == '/' ? a / b : a % b;
@@ -439,8 +449,7 @@ static ptx_constant binary(ptx_parser *p, int lowest, unsigned depth) {
         uint32_t line = p->token.line;
         while (characters--) sim_ptx_advance(p);
         ptx_constant right = binary(p, precedence + 1, depth + 1);
-        if (left.is_float || right.is_float)
-            sim_ptx_error(p, line, "constant expressions combine integers only");
+        if (left.is_float || right.is_float) sim_ptx_error(p, line, "constant expressions combine integers only");
         left.integer = apply(p, op, left.integer, right.integer, line);
     }
     return left;
@@ -465,18 +474,18 @@ uint32_t sim_ptx_count(ptx_parser *p, uint32_t limit, const char *what) {
     return (uint32_t)value.integer;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ types -- */
+/* --------------------------------------------------------------------------------------------------------- types -- */
 
 static const struct {
     const char *name;
     uint8_t bits;
 } types[PTX_TYPES] = {
-    [PTX_NONE] = {"", 0},      [PTX_U8] = {"u8", 8},       [PTX_U16] = {"u16", 16},   [PTX_U32] = {"u32", 32},
-    [PTX_U64] = {"u64", 64},   [PTX_S8] = {"s8", 8},       [PTX_S16] = {"s16", 16},   [PTX_S32] = {"s32", 32},
-    [PTX_S64] = {"s64", 64},   [PTX_B8] = {"b8", 8},       [PTX_B16] = {"b16", 16},   [PTX_B32] = {"b32", 32},
-    [PTX_B64] = {"b64", 64},   [PTX_B128] = {"b128", 128}, [PTX_F16] = {"f16", 16},   [PTX_F16X2] = {"f16x2", 32},
-    [PTX_BF16] = {"bf16", 16}, [PTX_BF16X2] = {"bf16x2", 32}, [PTX_F32] = {"f32", 32}, [PTX_F64] = {"f64", 64},
-    [PTX_PRED] = {"pred", 1},  [PTX_U16X2] = {"u16x2", 32}, [PTX_S16X2] = {"s16x2", 32},
+    [PTX_NONE] = {"", 0},      [PTX_U8] = {"u8", 8},          [PTX_U16] = {"u16", 16},     [PTX_U32] = {"u32", 32},
+    [PTX_U64] = {"u64", 64},   [PTX_S8] = {"s8", 8},          [PTX_S16] = {"s16", 16},     [PTX_S32] = {"s32", 32},
+    [PTX_S64] = {"s64", 64},   [PTX_B8] = {"b8", 8},          [PTX_B16] = {"b16", 16},     [PTX_B32] = {"b32", 32},
+    [PTX_B64] = {"b64", 64},   [PTX_B128] = {"b128", 128},    [PTX_F16] = {"f16", 16},     [PTX_F16X2] = {"f16x2", 32},
+    [PTX_BF16] = {"bf16", 16}, [PTX_BF16X2] = {"bf16x2", 32}, [PTX_F32] = {"f32", 32},     [PTX_F64] = {"f64", 64},
+    [PTX_PRED] = {"pred", 1},  [PTX_U16X2] = {"u16x2", 32},   [PTX_S16X2] = {"s16x2", 32},
 };
 
 ptx_type sim_ptx_type(ptx_name name) {

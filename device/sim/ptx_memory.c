@@ -6,7 +6,7 @@
 #include "device/sim/ptx_launch.h"
 #include "device/sim/ptx_parse.h"
 
-/* ----------------------------------------------------------------------------------------------------------- faults -- */
+/* -------------------------------------------------------------------------------------------------------- faults -- */
 
 /* The instruction's text, on one line and cut to what is useful. */
 static void instruction_text(const ptx_context *x, const ptx_ins *i, char text[72]) {
@@ -31,9 +31,10 @@ unsigned sim_ptx_fault(ptx_context *x, const ptx_ins *i, unsigned lane, CUresult
     const ptx_warp *w = x->warp;
     x->fault.code = code;
     size_t room = sizeof x->fault.message;
-    int used = snprintf(x->fault.message, room, "kernel %s, block (%u,%u,%u), thread (%u,%u,%u), PTX line %u '%s': ",
-                        x->kernel->name, block->id[0], block->id[1], block->id[2], w->tid[0][lane], w->tid[1][lane],
-                        w->tid[2][lane], x->module->lines[i - x->module->code], text);
+    int used = snprintf(x->fault.message, room,
+                        "kernel %s, block (%u,%u,%u), thread (%u,%u,%u), PTX line %u '%s': ", x->kernel->name,
+                        block->id[0], block->id[1], block->id[2], w->tid[0][lane], w->tid[1][lane], w->tid[2][lane],
+                        x->module->lines[i - x->module->code], text);
     if (used > 0 && (size_t)used < room) {
         va_list arguments;
         va_start(arguments, format);
@@ -43,7 +44,7 @@ unsigned sim_ptx_fault(ptx_context *x, const ptx_ins *i, unsigned lane, CUresult
     return PTX_FAULT;
 }
 
-/* -------------------------------------------------------------------------------------------------------- resolving -- */
+/* ----------------------------------------------------------------------------------------------------- resolving -- */
 
 static const ptx_range *find_range(ptx_context *x, uint64_t address) {
     for (unsigned r = 0; r < PTX_RANGE_CACHE; r++)
@@ -62,8 +63,8 @@ static bool illegal(ptx_context *x, const ptx_ins *i, unsigned lane, uint64_t ad
                     const char *why) {
     char where[256] = "";
     sim_memory_describe(x->launch->memory, address, where, sizeof where);
-    sim_ptx_fault(x, i, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s of %u bytes at 0x%llx%s: %s", write ? "write" : "read", bytes,
-                  (unsigned long long)address, why, where);
+    sim_ptx_fault(x, i, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s of %u bytes at 0x%llx%s: %s", write ? "write" : "read",
+                  bytes, (unsigned long long)address, why, where);
     return false;
 }
 
@@ -111,7 +112,8 @@ static bool shared_lane(ptx_context *x, const ptx_ins *i, unsigned lane, uint64_
     if (cluster && address >> PTX_CLUSTER_RANK_BITS) {
         uint64_t rank = (address >> PTX_CLUSTER_RANK_BITS) - 1;
         block = sim_ptx_cluster_block(x, rank);
-        if (!block) return outside(x, i, lane, "shared memory of a block outside the cluster", address, bytes, 0, write);
+        if (!block)
+            return outside(x, i, lane, "shared memory of a block outside the cluster", address, bytes, 0, write);
         offset &= ((uint64_t)1 << PTX_CLUSTER_RANK_BITS) - 1;
     }
     if (offset > block->shared_bytes || bytes > block->shared_bytes - offset)
@@ -128,7 +130,8 @@ static bool local_lane(ptx_context *x, const ptx_ins *i, unsigned lane, uint64_t
     return true;
 }
 
-static bool parameter_lane(ptx_context *x, const ptx_ins *i, unsigned lane, uint64_t address, unsigned bytes, bool write) {
+static bool parameter_lane(ptx_context *x, const ptx_ins *i, unsigned lane, uint64_t address, unsigned bytes,
+                           bool write) {
     size_t size = x->kernel->info.parameter_block_bytes;
     if (address > size || bytes > size - address)
         return outside(x, i, lane, "the kernel's parameters", address, bytes, size, write);
@@ -143,8 +146,9 @@ static bool parameter_lane(ptx_context *x, const ptx_ins *i, unsigned lane, uint
 static bool resolve_lane(ptx_context *x, const ptx_ins *i, unsigned lane, ptx_space space, unsigned bytes, bool write) {
     uint64_t address = x->address[lane];
     if (address & (bytes - 1)) {
-        sim_ptx_fault(x, i, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "%s of %u bytes at 0x%llx, which is not a multiple of %u",
-                      write ? "write" : "read", bytes, (unsigned long long)address, bytes);
+        sim_ptx_fault(x, i, lane, CUDA_ERROR_MISALIGNED_ADDRESS,
+                      "%s of %u bytes at 0x%llx, which is not a multiple of %u", write ? "write" : "read", bytes,
+                      (unsigned long long)address, bytes);
         return false;
     }
     if (space == PTX_GENERIC && address >> 56) {
@@ -181,12 +185,14 @@ bool sim_ptx_resolve(ptx_context *x, const ptx_ins *i, uint32_t m, unsigned byte
     compute_addresses(x, i, m);
     const uint64_t *address = x->address;
     uint64_t low = UINT64_MAX, high = 0, all = 0;
-    PTX_EACH(m, all |= address[l]; low = address[l] < low ? address[l] : low; high = address[l] > high ? address[l] : high);
+    PTX_EACH(m, all |= address[l]; low = address[l] < low ? address[l] : low;
+             high = address[l] > high ? address[l] : high);
     ptx_space space = (ptx_space)(i->flags & PTX_MEM_SPACE);
     if (!(all & (bytes - 1))) {
         if (space <= PTX_CONST) {
             const ptx_range *r = find_range(x, low);
-            if (r && high - r->low <= r->high - r->low - bytes && high < r->high && !r->initialised && (!write || r->writable)) {
+            if (r && high - r->low <= r->high - r->low - bytes && high < r->high && !r->initialised &&
+                (!write || r->writable)) {
                 PTX_EACH(m, x->host[l] = (unsigned char *)(uintptr_t)address[l]);
                 return true;
             }
@@ -201,31 +207,31 @@ bool sim_ptx_resolve(ptx_context *x, const ptx_ins *i, uint32_t m, unsigned byte
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------- loads and stores -- */
+/* ---------------------------------------------------------------------------------------------- loads and stores -- */
 
 static const uint8_t kind_bytes[] = {[PTX_KIND_U8] = 1,   [PTX_KIND_S8] = 1,   [PTX_KIND_U16] = 2,  [PTX_KIND_S16] = 2,
                                      [PTX_KIND_B32] = 4,  [PTX_KIND_U8W] = 1,  [PTX_KIND_S8W] = 1,  [PTX_KIND_U16W] = 2,
                                      [PTX_KIND_S16W] = 2, [PTX_KIND_U32W] = 4, [PTX_KIND_S32W] = 4, [PTX_KIND_B64] = 8};
 
-#define LOAD(D, T, S) PTX_EACH(m, ((D *)d)[l] = (D)(S)*(const T *)(const void *)(x->host[l] + offset))
-#define LOAD_STRONG(D, T, S) \
+#define LOAD(D, T, S) PTX_EACH(m, ((D *)d)[l] = (D)(S) * (const T *)(const void *)(x->host[l] + offset))
+#define LOAD_STRONG(D, T, S)                                                                                           \
     PTX_EACH(m, ((D *)d)[l] = (D)(S)__atomic_load_n((const T *)(const void *)(x->host[l] + offset), __ATOMIC_ACQUIRE))
 
 typedef uint8_t __attribute__((may_alias)) byte8;
 typedef uint16_t __attribute__((may_alias)) byte16;
 
-#define LOAD_KINDS(LOAD)                                        \
-    case PTX_KIND_U8: LOAD(lane_u32, byte8, uint8_t); break;    \
-    case PTX_KIND_S8: LOAD(lane_u32, byte8, int8_t); break;     \
-    case PTX_KIND_U16: LOAD(lane_u32, byte16, uint16_t); break; \
-    case PTX_KIND_S16: LOAD(lane_u32, byte16, int16_t); break;  \
-    case PTX_KIND_B32: LOAD(lane_u32, lane_u32, uint32_t); break; \
-    case PTX_KIND_U8W: LOAD(lane_u64, byte8, uint8_t); break;   \
-    case PTX_KIND_S8W: LOAD(lane_u64, byte8, int8_t); break;    \
-    case PTX_KIND_U16W: LOAD(lane_u64, byte16, uint16_t); break; \
-    case PTX_KIND_S16W: LOAD(lane_u64, byte16, int16_t); break; \
-    case PTX_KIND_U32W: LOAD(lane_u64, lane_u32, uint32_t); break; \
-    case PTX_KIND_S32W: LOAD(lane_u64, lane_u32, int32_t); break; \
+#define LOAD_KINDS(LOAD)                                                                                               \
+    case PTX_KIND_U8: LOAD(lane_u32, byte8, uint8_t); break;                                                           \
+    case PTX_KIND_S8: LOAD(lane_u32, byte8, int8_t); break;                                                            \
+    case PTX_KIND_U16: LOAD(lane_u32, byte16, uint16_t); break;                                                        \
+    case PTX_KIND_S16: LOAD(lane_u32, byte16, int16_t); break;                                                         \
+    case PTX_KIND_B32: LOAD(lane_u32, lane_u32, uint32_t); break;                                                      \
+    case PTX_KIND_U8W: LOAD(lane_u64, byte8, uint8_t); break;                                                          \
+    case PTX_KIND_S8W: LOAD(lane_u64, byte8, int8_t); break;                                                           \
+    case PTX_KIND_U16W: LOAD(lane_u64, byte16, uint16_t); break;                                                       \
+    case PTX_KIND_S16W: LOAD(lane_u64, byte16, int16_t); break;                                                        \
+    case PTX_KIND_U32W: LOAD(lane_u64, lane_u32, uint32_t); break;                                                     \
+    case PTX_KIND_S32W: LOAD(lane_u64, lane_u32, int32_t); break;                                                      \
     default: LOAD(lane_u64, lane_u64, uint64_t); break;
 
 static void load_element(ptx_context *x, void *d, ptx_kind kind, unsigned offset, uint32_t m, bool strong) {
@@ -237,25 +243,30 @@ static void load_element(ptx_context *x, void *d, ptx_kind kind, unsigned offset
 }
 
 /* Stores go lane by lane, so that the highest lane wins at one address. */
-#define STORE(A, T)                                                                                 \
-    for (uint32_t rest = m; rest; rest &= rest - 1) {                                               \
-        unsigned l = (unsigned)__builtin_ctz(rest);                                                 \
-        T *to = (T *)(void *)(x->host[l] + offset);                                                 \
-        T value = (T)((const A *)a)[l];                                                             \
-        if (strong)                                                                                 \
-            __atomic_store_n(to, value, __ATOMIC_RELEASE);                                          \
-        else                                                                                        \
-            *to = value;                                                                            \
+#define STORE(A, T)                                                                                                    \
+    for (uint32_t rest = m; rest; rest &= rest - 1) {                                                                  \
+        unsigned l = (unsigned)__builtin_ctz(rest);                                                                    \
+        T *to = (T *)(void *)(x->host[l] + offset);                                                                    \
+        T value = (T)((const A *)a)[l];                                                                                \
+        if (strong)                                                                                                    \
+            __atomic_store_n(to, value, __ATOMIC_RELEASE);                                                             \
+        else                                                                                                           \
+            *to = value;                                                                                               \
     }
 
 static void store_element(ptx_context *x, const void *a, ptx_kind kind, unsigned offset, uint32_t m, bool strong) {
     switch (kind) {
-        case PTX_KIND_U8: case PTX_KIND_S8: STORE(lane_u32, byte8) break;
-        case PTX_KIND_U16: case PTX_KIND_S16: STORE(lane_u32, byte16) break;
+        case PTX_KIND_U8:
+        case PTX_KIND_S8: STORE(lane_u32, byte8) break;
+        case PTX_KIND_U16:
+        case PTX_KIND_S16: STORE(lane_u32, byte16) break;
         case PTX_KIND_B32: STORE(lane_u32, lane_u32) break;
-        case PTX_KIND_U8W: case PTX_KIND_S8W: STORE(lane_u64, byte8) break;
-        case PTX_KIND_U16W: case PTX_KIND_S16W: STORE(lane_u64, byte16) break;
-        case PTX_KIND_U32W: case PTX_KIND_S32W: STORE(lane_u64, lane_u32) break;
+        case PTX_KIND_U8W:
+        case PTX_KIND_S8W: STORE(lane_u64, byte8) break;
+        case PTX_KIND_U16W:
+        case PTX_KIND_S16W: STORE(lane_u64, byte16) break;
+        case PTX_KIND_U32W:
+        case PTX_KIND_S32W: STORE(lane_u64, lane_u32) break;
         default: STORE(lane_u64, lane_u64) break;
     }
 }
@@ -304,7 +315,7 @@ static unsigned run_ld_parameter(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return PTX_NEXT;
 }
 
-/* --------------------------------------------------------------------------------------------------------- decoding -- */
+/* ------------------------------------------------------------------------------------------------------ decoding -- */
 
 bool sim_ptx_take_space(ptx_parser *p, ptx_source *s, ptx_space *space, bool *parameter) {
     *parameter = false;
@@ -329,9 +340,26 @@ bool sim_ptx_take_space(ptx_parser *p, ptx_source *s, ptx_space *space, bool *pa
 
 /* Cache operators, eviction priorities, prefetch sizes: no effect here. True when a cache policy operand follows. */
 bool sim_ptx_take_cache(ptx_source *s) {
-    static const char *const ignored[] = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal",
-        "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::evict_normal", "L2::evict_first",
-        "L2::evict_last", "L2::64B", "L2::128B", "L2::256B", "unified"};
+    static const char *const ignored[] = {"ca",
+                                          "cg",
+                                          "cs",
+                                          "lu",
+                                          "cv",
+                                          "wb",
+                                          "wt",
+                                          "nc",
+                                          "L1::evict_normal",
+                                          "L1::evict_unchanged",
+                                          "L1::evict_first",
+                                          "L1::evict_last",
+                                          "L1::no_allocate",
+                                          "L2::evict_normal",
+                                          "L2::evict_first",
+                                          "L2::evict_last",
+                                          "L2::64B",
+                                          "L2::128B",
+                                          "L2::256B",
+                                          "unified"};
     for (unsigned n = 0; n < sizeof ignored / sizeof *ignored; n++) sim_ptx_take(s, ignored[n]);
     return sim_ptx_take(s, "L2::cache_hint");
 }
@@ -344,7 +372,8 @@ bool sim_ptx_take_scope(ptx_source *s) {
 static bool take_order(ptx_source *s) {
     bool strong = sim_ptx_take(s, "volatile");
     if (sim_ptx_take(s, "weak")) return false;
-    if (sim_ptx_take(s, "relaxed") || sim_ptx_take(s, "acquire") || sim_ptx_take(s, "release") || sim_ptx_take(s, "mmio")) {
+    if (sim_ptx_take(s, "relaxed") || sim_ptx_take(s, "acquire") || sim_ptx_take(s, "release") ||
+        sim_ptx_take(s, "mmio")) {
         sim_ptx_take(s, "mmio");
         sim_ptx_take_scope(s);
         strong = true;
@@ -364,7 +393,8 @@ static ptx_kind access_kind(ptx_parser *p, const ptx_source *s, ptx_type type, u
 }
 
 /* A register that receives a load: at least as wide as the type. */
-static uint32_t load_register(ptx_parser *p, const ptx_source *s, const ptx_operand *o, ptx_type type, unsigned *slot_bits) {
+static uint32_t load_register(ptx_parser *p, const ptx_source *s, const ptx_operand *o, ptx_type type,
+                              unsigned *slot_bits) {
     unsigned bits = sim_ptx_type_bits(type);
     *slot_bits = bits == 64 ? 64 : 32;
     if (o->kind == PTX_OPERAND_SINK) return sim_ptx_new_register(p, bits == 64 ? PTX_B64 : PTX_B32);
@@ -382,15 +412,18 @@ static unsigned take_vector(ptx_parser *p, ptx_source *s, ptx_type type) {
 }
 
 static void check_vector(ptx_parser *p, const ptx_source *s, const ptx_operand *o, unsigned count) {
-    if (count == 1 ? o->kind == PTX_OPERAND_VECTOR && o->element_count != 1 : o->kind != PTX_OPERAND_VECTOR || o->element_count != count)
-        sim_ptx_error(p, s->line, "%.*s needs %u register%s", (int)s->name.bytes, s->name.text, count, count > 1 ? "s in { }" : "");
+    if (count == 1 ? o->kind == PTX_OPERAND_VECTOR && o->element_count != 1
+                   : o->kind != PTX_OPERAND_VECTOR || o->element_count != count)
+        sim_ptx_error(p, s->line, "%.*s needs %u register%s", (int)s->name.bytes, s->name.text, count,
+                      count > 1 ? "s in { }" : "");
 }
 
 uint16_t sim_ptx_address_flags(const ptx_address *address) {
     return (uint16_t)(address->space | (address->wide ? PTX_MEM_WIDE : 0) | (address->direct ? PTX_MEM_DIRECT : 0));
 }
 
-/* Operands of the access as slots of one width: mixed widths in one vector take the general path through temporaries. */
+/* Operands of the access as slots of one width: mixed widths in one vector take the general path through
+ * temporaries. */
 static bool decode_ld(ptx_parser *p, ptx_source *s) {
     ptx_space space;
     bool parameter;
@@ -475,8 +508,9 @@ static bool decode_st(ptx_parser *p, ptx_source *s) {
     ptx_address address = sim_ptx_address(p, &s->operands[0], space, parameter);
     if (address.space == PTX_PARAM) sim_ptx_error(p, s->line, "st: a kernel's parameters cannot be written");
     ptx_ins *i = sim_ptx_emit(p, run_st);
-    i->flags = (uint16_t)(sim_ptx_address_flags(&address) | access_kind(p, s, type, sim_ptx_type_bits(type) == 64 ? 64 : 32) << 4 |
-                          count << 8 | (strong ? PTX_MEM_STRONG : 0));
+    i->flags = (uint16_t)(sim_ptx_address_flags(&address) |
+                          access_kind(p, s, type, sim_ptx_type_bits(type) == 64 ? 64 : 32) << 4 | count << 8 |
+                          (strong ? PTX_MEM_STRONG : 0));
     i->e = (uint32_t)address.offset;
     if (!address.direct) sim_ptx_use(p, PTX_A, address.base);
     if (count == 1) {
@@ -502,6 +536,9 @@ static bool decode_prefetch(ptx_parser *p, ptx_source *s) {
     return true;
 }
 
-const ptx_mnemonic sim_ptx_memory_mnemonics[] = {{"ld", decode_ld},           {"st", decode_st},
-                                                 {"ldu", decode_ldu},         {"prefetch", decode_prefetch},
-                                                 {"prefetchu", decode_prefetch}, {NULL, NULL}};
+const ptx_mnemonic sim_ptx_memory_mnemonics[] = {{"ld", decode_ld},
+                                                 {"st", decode_st},
+                                                 {"ldu", decode_ldu},
+                                                 {"prefetch", decode_prefetch},
+                                                 {"prefetchu", decode_prefetch},
+                                                 {NULL, NULL}};

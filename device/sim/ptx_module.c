@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "device/sim/ptx_parse.h"
 
-/* ------------------------------------------------------------------------------------------------ finishing a module -- */
+/* -------------------------------------------------------------------------------------------- finishing a module -- */
 
 static int builtin_of(const char *name) {
     if (strcmp(name, "vprintf") == 0) return PTX_BUILTIN_VPRINTF;
@@ -20,7 +20,10 @@ static void link_call(ptx_parser *p, ptx_call *call) {
     if (!callee->defined) {
         call->builtin = (uint32_t)builtin_of(callee->name);
         if (!call->builtin)
-            sim_ptx_error(p, call->line, "the function '%s' is called but not defined in this module; the simulator does not link modules", callee->name);
+            sim_ptx_error(
+                p, call->line,
+                "the function '%s' is called but not defined in this module; the simulator does not link modules",
+                callee->name);
         return;
     }
     for (uint32_t i = 0; i < call->argument_count; i++) {
@@ -34,8 +37,8 @@ static void link_call(ptx_parser *p, ptx_call *call) {
 }
 
 /* Marks what `entry` can reach. `edges` are sorted by caller; `first[f]` is where those of f begin. */
-static void mark_reachable(ptx_parser *p, uint32_t entry, const ptx_call_edge *edges, const uint32_t *first, uint8_t *reached,
-                           uint32_t *stack) {
+static void mark_reachable(ptx_parser *p, uint32_t entry, const ptx_call_edge *edges, const uint32_t *first,
+                           uint8_t *reached, uint32_t *stack) {
     uint32_t count = p->module->function_count, depth = 0;
     memset(reached, 0, count);
     reached[entry] = 1;
@@ -101,7 +104,8 @@ static void fill_info(ptx_parser *p, sim_function *f, const uint8_t *reached) {
     info->registers = registers;
     info->local_bytes = local;
     info->parameter_count = f->formal_count;
-    size_t *offsets = sim_ptx_keep(p, (f->formal_count + 1) * sizeof *offsets), *bytes = sim_ptx_keep(p, (f->formal_count + 1) * sizeof *bytes);
+    size_t *offsets = sim_ptx_keep(p, (f->formal_count + 1) * sizeof *offsets),
+           *bytes = sim_ptx_keep(p, (f->formal_count + 1) * sizeof *bytes);
     for (uint32_t i = 0; i < f->formal_count; i++) {
         offsets[i] = f->formals[i].place;
         bytes[i] = f->formals[i].bytes;
@@ -124,7 +128,11 @@ static ptx_call_edge *sort_edges(ptx_parser *p, uint32_t **first_out) {
 void sim_ptx_finish_module(ptx_parser *p) {
     sim_module *module = p->module;
     for (uint32_t v = 0; v < module->variable_count; v++)
-        if (p->external[v]) sim_ptx_error(p, p->line, "the variable '%s' is .extern and not defined in this module; the simulator does not link modules", module->variables[v].info.name);
+        if (p->external[v])
+            sim_ptx_error(
+                p, p->line,
+                "the variable '%s' is .extern and not defined in this module; the simulator does not link modules",
+                module->variables[v].info.name);
     for (uint32_t c = 0; c < module->call_count; c++) link_call(p, &module->calls[c]);
     uint32_t *first;
     ptx_call_edge *edges = sort_edges(p, &first);
@@ -148,7 +156,7 @@ void sim_ptx_finish_module(ptx_parser *p) {
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- loading -- */
+/* ------------------------------------------------------------------------------------------------------- loading -- */
 
 static void free_parser(ptx_parser *p) {
     sim_ptx_arena_free(p->arena);
@@ -233,7 +241,8 @@ const sim_function *sim_module_function_at(const sim_module *module, size_t inde
 
 const sim_function *sim_module_find_function(const sim_module *module, const char *name) {
     for (uint32_t i = 0; i < module->entry_count; i++)
-        if (strcmp(module->functions[module->entries[i]].name, name) == 0) return &module->functions[module->entries[i]];
+        if (strcmp(module->functions[module->entries[i]].name, name) == 0)
+            return &module->functions[module->entries[i]];
     return NULL;
 }
 
@@ -245,7 +254,7 @@ const sim_variable *sim_module_variable_at(const sim_module *module, size_t inde
     return index < module->variable_count ? &module->variables[index].info : NULL;
 }
 
-/* -------------------------------------------------------------------------------------------------------- instances -- */
+/* ----------------------------------------------------------------------------------------------------- instances -- */
 
 CUresult sim_instance_create(const sim_module *module, const uint64_t *addresses, sim_instance **out) {
     sim_instance *instance = mu_alloc(sizeof *instance + module->variable_count * sizeof *instance->addresses);
@@ -262,9 +271,11 @@ CUresult sim_instance_create(const sim_module *module, const uint64_t *addresses
     }
     for (uint32_t r = 0; r < module->relocation_count; r++) {
         const ptx_relocation *relocation = &module->relocations[r];
-        uint64_t target = relocation->function ? PTX_FUNCTION_WINDOW + relocation->target : addresses[relocation->target];
+        uint64_t target =
+            relocation->function ? PTX_FUNCTION_WINDOW + relocation->target : addresses[relocation->target];
         uint64_t value = (target + (uint64_t)relocation->addend) >> relocation->shift;
-        memcpy((unsigned char *)(uintptr_t)addresses[relocation->variable] + relocation->offset, &value, relocation->bytes);
+        memcpy((unsigned char *)(uintptr_t)addresses[relocation->variable] + relocation->offset, &value,
+               relocation->bytes);
     }
     *out = instance;
     return CUDA_SUCCESS;

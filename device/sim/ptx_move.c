@@ -1,12 +1,12 @@
 /* mov, selp, slct, cvta, isspacep, mapa, and the logic of predicates. */
 #include "device/sim/ptx_parse.h"
 
-#define UNARY(NAME, D, A, EXPRESSION)                                    \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) { \
-        D *d = ptx_slot(x, i->d);                                        \
-        const A *a = ptx_slot(x, i->a);                                  \
-        PTX_EACH(m, d[l] = (D)(EXPRESSION));                             \
-        return PTX_NEXT;                                                 \
+#define UNARY(NAME, D, A, EXPRESSION)                                                                                  \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        D *d = ptx_slot(x, i->d);                                                                                      \
+        const A *a = ptx_slot(x, i->a);                                                                                \
+        PTX_EACH(m, d[l] = (D)(EXPRESSION));                                                                           \
+        return PTX_NEXT;                                                                                               \
     }
 
 UNARY(run_mov32, lane_u32, lane_u32, a[l])
@@ -31,11 +31,11 @@ static unsigned run_mov_predicate(ptx_context *x, const ptx_ins *i, uint32_t m) 
     return PTX_NEXT;
 }
 
-#define PREDICATE(NAME, EXPRESSION)                                                              \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                         \
-        uint32_t a = *(lane_u32 *)ptx_slot(x, i->a), b = *(lane_u32 *)ptx_slot(x, i->b);         \
-        ptx_write_predicate(x, i->d, m, EXPRESSION);                                             \
-        return PTX_NEXT;                                                                         \
+#define PREDICATE(NAME, EXPRESSION)                                                                                    \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        uint32_t a = *(lane_u32 *)ptx_slot(x, i->a), b = *(lane_u32 *)ptx_slot(x, i->b);                               \
+        ptx_write_predicate(x, i->d, m, EXPRESSION);                                                                   \
+        return PTX_NEXT;                                                                                               \
     }
 
 PREDICATE(run_and_predicate, a &b)
@@ -43,25 +43,25 @@ PREDICATE(run_or_predicate, a | b)
 PREDICATE(run_xor_predicate, a ^ b)
 PREDICATE(run_not_predicate, ((void)b, ~a))
 
-#define SELECT(NAME, T)                                                                    \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                   \
-        T *d = ptx_slot(x, i->d);                                                          \
-        const T *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                            \
-        uint32_t p = *(lane_u32 *)ptx_slot(x, i->c);                                       \
-        PTX_EACH(m, d[l] = p & sim_ptx_lane_bits[l] ? a[l] : b[l]);                        \
-        return PTX_NEXT;                                                                   \
+#define SELECT(NAME, T)                                                                                                \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        T *d = ptx_slot(x, i->d);                                                                                      \
+        const T *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                                                        \
+        uint32_t p = *(lane_u32 *)ptx_slot(x, i->c);                                                                   \
+        PTX_EACH(m, d[l] = p & sim_ptx_lane_bits[l] ? a[l] : b[l]);                                                    \
+        return PTX_NEXT;                                                                                               \
     }
 
 SELECT(run_selp32, lane_u32)
 SELECT(run_selp64, lane_u64)
 
-#define SLCT(NAME, T, C, CONDITION)                                                        \
-    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                   \
-        T *d = ptx_slot(x, i->d);                                                          \
-        const T *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                            \
-        const C *c = ptx_slot(x, i->c);                                                    \
-        PTX_EACH(m, d[l] = (CONDITION) ? a[l] : b[l]);                                     \
-        return PTX_NEXT;                                                                   \
+#define SLCT(NAME, T, C, CONDITION)                                                                                    \
+    static unsigned NAME(ptx_context *x, const ptx_ins *i, uint32_t m) {                                               \
+        T *d = ptx_slot(x, i->d);                                                                                      \
+        const T *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b);                                                        \
+        const C *c = ptx_slot(x, i->c);                                                                                \
+        PTX_EACH(m, d[l] = (CONDITION) ? a[l] : b[l]);                                                                 \
+        return PTX_NEXT;                                                                                               \
     }
 
 /* -0.0 and, with .ftz, negative subnormals count as >= 0; NaN selects b. */
@@ -161,7 +161,8 @@ static unsigned run_mapa(ptx_context *x, const ptx_ins *i, uint32_t m) {
     if (i->flags) {
         lane_u64 *d = ptx_slot(x, i->d);
         const lane_u64 *a = ptx_slot(x, i->a);
-        PTX_EACH(m, d[l] = (a[l] & ~(uint64_t)UINT32_MAX) | (a[l] & offset) | ((uint64_t)(b[l] & 0x7f) + 1) << PTX_CLUSTER_RANK_BITS);
+        PTX_EACH(m, d[l] = (a[l] & ~(uint64_t)UINT32_MAX) | (a[l] & offset) |
+                           ((uint64_t)(b[l] & 0x7f) + 1) << PTX_CLUSTER_RANK_BITS);
     } else {
         lane_u32 *d = ptx_slot(x, i->d);
         const lane_u32 *a = ptx_slot(x, i->a);
@@ -181,18 +182,20 @@ static unsigned run_getctarank(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return PTX_NEXT;
 }
 
-/* --------------------------------------------------------------------------------------------------------- decoding -- */
+/* ------------------------------------------------------------------------------------------------------ decoding -- */
 
 static bool decode_pack(ptx_parser *p, ptx_source *s, ptx_type type) {
     const ptx_operand *v = &s->operands[1];
     unsigned bits = sim_ptx_type_bits(type);
-    if (v->element_count != 2 && v->element_count != 4) sim_ptx_error(p, s->line, "mov packs 2 or 4 elements, not %u", v->element_count);
+    if (v->element_count != 2 && v->element_count != 4)
+        sim_ptx_error(p, s->line, "mov packs 2 or 4 elements, not %u", v->element_count);
     unsigned each = bits / v->element_count;
     ptx_type element = each == 32 ? PTX_B32 : each == 16 ? PTX_B16 : PTX_B8;
     if (each < 8 || bits > 64) sim_ptx_bad_type(p, s, type);
     uint32_t values[4];
     for (unsigned e = 0; e < v->element_count; e++)
-        values[e] = each == 8 ? sim_ptx_relaxed_value(p, &v->elements[e], PTX_B8) : sim_ptx_value(p, &v->elements[e], element);
+        values[e] =
+            each == 8 ? sim_ptx_relaxed_value(p, &v->elements[e], PTX_B8) : sim_ptx_value(p, &v->elements[e], element);
     uint32_t d = sim_ptx_destination(p, &s->operands[0], type);
     ptx_ins *i = sim_ptx_emit(p, run_pack);
     i->flags = (uint16_t)(v->element_count | each << 4);
@@ -205,14 +208,16 @@ static bool decode_pack(ptx_parser *p, ptx_source *s, ptx_type type) {
 static bool decode_unpack(ptx_parser *p, ptx_source *s, ptx_type type) {
     const ptx_operand *v = &s->operands[0];
     unsigned bits = sim_ptx_type_bits(type);
-    if (v->element_count != 2 && v->element_count != 4) sim_ptx_error(p, s->line, "mov unpacks 2 or 4 elements, not %u", v->element_count);
+    if (v->element_count != 2 && v->element_count != 4)
+        sim_ptx_error(p, s->line, "mov unpacks 2 or 4 elements, not %u", v->element_count);
     unsigned each = bits / v->element_count;
     ptx_type element = each == 32 ? PTX_B32 : each == 16 ? PTX_B16 : PTX_B8;
     if (each < 8 || bits > 64) sim_ptx_bad_type(p, s, type);
     uint32_t a = sim_ptx_value(p, &s->operands[1], type), d[4];
     for (unsigned e = 0; e < v->element_count; e++) {
         const ptx_operand *o = &v->elements[e];
-        bool relaxed = each == 8 && o->kind == PTX_OPERAND_REGISTER && sim_ptx_operand_bits(p, o) <= 32 && p->registers[o->reg].type != PTX_PRED;
+        bool relaxed = each == 8 && o->kind == PTX_OPERAND_REGISTER && sim_ptx_operand_bits(p, o) <= 32 &&
+                       p->registers[o->reg].type != PTX_PRED;
         d[e] = relaxed ? o->reg : sim_ptx_destination(p, o, element);
     }
     ptx_ins *i = sim_ptx_emit(p, run_unpack);
@@ -253,13 +258,18 @@ static bool decode_mov(ptx_parser *p, ptx_source *s) {
     if (bits != 1 && bits != 16 && bits != 32 && bits != 64) sim_ptx_bad_type(p, s, type);
     if (vector) return decode_vector_mov(p, s, type);
     const ptx_operand *source = &s->operands[1];
-    if (source->kind == PTX_OPERAND_SPECIAL && !source->negated && sim_ptx_type_bits(sim_ptx_special_type((int)source->integer)) == bits && !ptx_is_float(type)) {
+    if (source->kind == PTX_OPERAND_SPECIAL && !source->negated &&
+        sim_ptx_type_bits(sim_ptx_special_type((int)source->integer)) == bits && !ptx_is_float(type)) {
         sim_ptx_emit_special(p, sim_ptx_destination(p, &s->operands[0], type), (int)source->integer, true);
         return true;
     }
     if (s->operands[1].kind == PTX_OPERAND_VECTOR) return decode_pack(p, s, type);
     if (s->operands[0].kind == PTX_OPERAND_VECTOR) return decode_unpack(p, s, type);
-    sim_ptx_emit_plain(p, s, type == PTX_PRED ? run_mov_predicate : bits == 64 ? run_mov64 : run_mov32, type, type, PTX_NONE, PTX_NONE);
+    sim_ptx_emit_plain(p, s,
+                       type == PTX_PRED ? run_mov_predicate
+                       : bits == 64     ? run_mov64
+                                        : run_mov32,
+                       type, type, PTX_NONE, PTX_NONE);
     return true;
 }
 
@@ -339,7 +349,15 @@ static bool decode_or(ptx_parser *p, ptx_source *s) { return decode_predicate(p,
 static bool decode_xor(ptx_parser *p, ptx_source *s) { return decode_predicate(p, s, run_xor_predicate); }
 static bool decode_not(ptx_parser *p, ptx_source *s) { return decode_predicate(p, s, run_not_predicate); }
 
-const ptx_mnemonic sim_ptx_move_mnemonics[] = {
-    {"mov", decode_mov}, {"selp", decode_selp}, {"slct", decode_slct}, {"cvta", decode_cvta}, {"isspacep", decode_isspacep},
-    {"mapa", decode_mapa}, {"getctarank", decode_getctarank}, {"and", decode_and}, {"or", decode_or}, {"xor", decode_xor},
-    {"not", decode_not}, {NULL, NULL}};
+const ptx_mnemonic sim_ptx_move_mnemonics[] = {{"mov", decode_mov},
+                                               {"selp", decode_selp},
+                                               {"slct", decode_slct},
+                                               {"cvta", decode_cvta},
+                                               {"isspacep", decode_isspacep},
+                                               {"mapa", decode_mapa},
+                                               {"getctarank", decode_getctarank},
+                                               {"and", decode_and},
+                                               {"or", decode_or},
+                                               {"xor", decode_xor},
+                                               {"not", decode_not},
+                                               {NULL, NULL}};

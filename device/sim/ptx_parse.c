@@ -18,7 +18,7 @@ void sim_ptx_note_shared(ptx_parser *p, uint32_t variable) {
     p->shared_uses[p->shared_use_count++] = (ptx_shared_use){p->function_index, variable};
 }
 
-/* ----------------------------------------------------------------------------------------------------- instructions -- */
+/* -------------------------------------------------------------------------------------------------- instructions -- */
 
 static void parse_modifiers(ptx_parser *p, ptx_source *s) {
     while (p->token.kind == PTX_TOKEN_DOT) {
@@ -59,7 +59,8 @@ static void decode_instruction(ptx_parser *p, ptx_source *s) {
     sim_ptx_decode(p, s);
     for (unsigned i = 0; i < s->modifier_count; i++)
         if (!s->modifiers[i].taken)
-            sim_ptx_error(p, s->line, "%.*s: the modifier '.%.*s' is not known here; the simulator does not have this form",
+            sim_ptx_error(p, s->line,
+                          "%.*s: the modifier '.%.*s' is not known here; the simulator does not have this form",
                           NAME(s->name), NAME(s->modifiers[i].name));
     p->source = NULL;
 }
@@ -76,7 +77,7 @@ static void parse_instruction(ptx_parser *p, ptx_source *s) {
     sim_ptx_advance(p);
 }
 
-/* ------------------------------------------------------------------------------------------------- labelled directives -- */
+/* ------------------------------------------------------------------------------------------- labelled directives -- */
 
 /* name: .branchtargets L0, L1; the list holds the count and then the instructions. */
 static void parse_branch_targets(ptx_parser *p, ptx_name name, uint32_t line) {
@@ -130,7 +131,7 @@ static void parse_labelled(ptx_parser *p, ptx_name name, uint32_t line) {
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- statements -- */
+/* ---------------------------------------------------------------------------------------------------- statements -- */
 
 static bool parse_debug(ptx_parser *p) {
     uint32_t line = p->token.line;
@@ -195,7 +196,8 @@ static void parse_statement(ptx_parser *p) {
         parse_instruction(p, &source);
         return;
     }
-    if (p->token.kind != PTX_TOKEN_NAME) sim_ptx_error(p, p->token.line, "an instruction, a label or a directive is needed here");
+    if (p->token.kind != PTX_TOKEN_NAME)
+        sim_ptx_error(p, p->token.line, "an instruction, a label or a directive is needed here");
     ptx_token name = p->token;
     const char *after = p->cursor;
     while (after < p->end && (*after == ' ' || *after == '\t')) after++;
@@ -224,7 +226,7 @@ void sim_ptx_parse_body(ptx_parser *p) {
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- functions -- */
+/* ----------------------------------------------------------------------------------------------------- functions -- */
 
 typedef struct formals {
     ptx_formal *items;
@@ -262,8 +264,11 @@ static uint32_t find_function(ptx_parser *p, ptx_name name, bool entry, uint32_t
     sim_ptx_room(p, &module->functions, &p->function_capacity, module->function_count + 1, sizeof *module->functions);
     s = sim_ptx_declare(p, name, PTX_SYMBOL_FUNCTION, line);
     s->index = module->function_count++;
-    module->functions[s->index] = (sim_function){.module = module, .name = sim_ptx_keep_name(p, name), .entry = entry,
-                                                 .index = s->index, .info.max_threads = PTX_MAX_THREADS};
+    module->functions[s->index] = (sim_function){.module = module,
+                                                 .name = sim_ptx_keep_name(p, name),
+                                                 .entry = entry,
+                                                 .index = s->index,
+                                                 .info.max_threads = PTX_MAX_THREADS};
     return s->index;
 }
 
@@ -286,12 +291,14 @@ static void parse_tuning(ptx_parser *p, uint32_t index) {
         if (sim_ptx_name_is(name, "maxntid")) {
             parse_three(p, three, ".maxntid");
             int64_t threads = (int64_t)three[0] * three[1] * three[2];
-            if (threads < 1 || threads > PTX_MAX_THREADS) sim_ptx_error(p, line, ".maxntid of %lld threads is not 1 to %d", (long long)threads, PTX_MAX_THREADS);
+            if (threads < 1 || threads > PTX_MAX_THREADS)
+                sim_ptx_error(p, line, ".maxntid of %lld threads is not 1 to %d", (long long)threads, PTX_MAX_THREADS);
             f->info.max_threads = (int)threads;
         } else if (sim_ptx_name_is(name, "reqntid")) {
             parse_three(p, three, ".reqntid");
             int64_t threads = (int64_t)three[0] * three[1] * three[2];
-            if (threads < 1 || threads > PTX_MAX_THREADS) sim_ptx_error(p, line, ".reqntid of %lld threads is not 1 to %d", (long long)threads, PTX_MAX_THREADS);
+            if (threads < 1 || threads > PTX_MAX_THREADS)
+                sim_ptx_error(p, line, ".reqntid of %lld threads is not 1 to %d", (long long)threads, PTX_MAX_THREADS);
             memcpy(f->info.required_threads, three, sizeof three);
             f->info.max_threads = (int)threads;
         } else if (sim_ptx_name_is(name, "maxnreg")) {
@@ -350,7 +357,8 @@ static void parse_function(ptx_parser *p, bool entry) {
     p->function_index = index;
     formals parameters = parse_formals(p, entry, &place);
     if (place > MAX_PARAMETER_BYTES)
-        sim_ptx_error(p, line, "'%.*s' has %u bytes of parameters; at most %d are possible", NAME(name), place, MAX_PARAMETER_BYTES);
+        sim_ptx_error(p, line, "'%.*s' has %u bytes of parameters; at most %d are possible", NAME(name), place,
+                      MAX_PARAMETER_BYTES);
     parse_tuning(p, index);
     sim_function *f = sim_ptx_function(p, index);
     if (!f->formals && !f->defined) {
@@ -359,8 +367,8 @@ static void parse_function(ptx_parser *p, bool entry) {
         f->formals = parameters.items;
         f->formal_count = parameters.count;
     } else if (f->result_count != results.count || f->formal_count != parameters.count) {
-        sim_ptx_error(p, line, "'%.*s' has %u results and %u parameters here but was declared with %u and %u", NAME(name),
-                      results.count, parameters.count, f->result_count, f->formal_count);
+        sim_ptx_error(p, line, "'%.*s' has %u results and %u parameters here but was declared with %u and %u",
+                      NAME(name), results.count, parameters.count, f->result_count, f->formal_count);
     }
     if (sim_ptx_accept(p, ';')) {
         sim_ptx_close_scope(p);
@@ -373,15 +381,17 @@ static void parse_function(ptx_parser *p, bool entry) {
     p->function_index = UINT32_MAX;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- module -- */
+/* -------------------------------------------------------------------------------------------------------- module -- */
 
 static void parse_version(ptx_parser *p) {
     uint32_t line = p->token.line;
     if (!sim_ptx_accept_dot(p, "version")) sim_ptx_error(p, line, "PTX text begins with .version");
-    if (p->token.kind != PTX_TOKEN_FLOAT || p->token.bits) sim_ptx_error(p, line, ".version needs a number such as 8.0");
+    if (p->token.kind != PTX_TOKEN_FLOAT || p->token.bits)
+        sim_ptx_error(p, line, ".version needs a number such as 8.0");
     double number = p->token.number;
     if (!(number >= 1.0 && number < 10.0))
-        sim_ptx_stop(p, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, line, ".version %.1f is not one of 1.0 to 9.9, which the simulator accepts", number);
+        sim_ptx_stop(p, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, line,
+                     ".version %.1f is not one of 1.0 to 9.9, which the simulator accepts", number);
     p->module->version = (int)lround(number * 10);
     sim_ptx_advance(p);
 }
@@ -389,13 +399,18 @@ static void parse_version(ptx_parser *p) {
 static void parse_architecture(ptx_parser *p, ptx_name name, uint32_t line) {
     int sm = 0;
     uint32_t i = 3;
-    for (; i < name.bytes && name.text[i] >= '0' && name.text[i] <= '9' && sm < 1000; i++) sm = sm * 10 + name.text[i] - '0';
+    for (; i < name.bytes && name.text[i] >= '0' && name.text[i] <= '9' && sm < 1000; i++)
+        sm = sm * 10 + name.text[i] - '0';
     char suffix = i < name.bytes ? name.text[i++] : '\0';
     if (sm < 10 || i != name.bytes || (suffix && suffix != 'a' && suffix != 'f'))
         sim_ptx_error(p, line, "unknown target '%.*s'; use sm_NN", NAME(name));
-    bool runs = suffix == 'a' ? sm == p->target_sm : suffix == 'f' ? sm <= p->target_sm && sm / 10 == p->target_sm / 10 : sm <= p->target_sm;
+    bool runs = suffix == 'a'   ? sm == p->target_sm
+                : suffix == 'f' ? sm <= p->target_sm && sm / 10 == p->target_sm / 10
+                                : sm <= p->target_sm;
     if (!runs)
-        sim_ptx_stop(p, CUDA_ERROR_NO_BINARY_FOR_GPU, line, ".target %.*s does not run on this sm_%d device; compile for sm_%d or lower", NAME(name), p->target_sm, p->target_sm);
+        sim_ptx_stop(p, CUDA_ERROR_NO_BINARY_FOR_GPU, line,
+                     ".target %.*s does not run on this sm_%d device; compile for sm_%d or lower", NAME(name),
+                     p->target_sm, p->target_sm);
     p->module->target = sm;
 }
 
@@ -439,7 +454,8 @@ static void parse_top(ptx_parser *p) {
     for (;;) {
         if (sim_ptx_accept_dot(p, "extern"))
             external = true;
-        else if (!sim_ptx_accept_dot(p, "visible") && !sim_ptx_accept_dot(p, "weak") && !sim_ptx_accept_dot(p, "common"))
+        else if (!sim_ptx_accept_dot(p, "visible") && !sim_ptx_accept_dot(p, "weak") &&
+                 !sim_ptx_accept_dot(p, "common"))
             break;
     }
     ptx_name name = p->token.name;
@@ -456,7 +472,9 @@ static void parse_top(ptx_parser *p) {
     else if (sim_ptx_name_is(name, "shared"))
         sim_ptx_parse_variable(p, PTX_SHARED, external);
     else
-        sim_ptx_error(p, line, "unknown directive '.%.*s'; the simulator knows .entry, .func, .global, .const and .shared", NAME(name));
+        sim_ptx_error(p, line,
+                      "unknown directive '.%.*s'; the simulator knows .entry, .func, .global, .const and .shared",
+                      NAME(name));
 }
 
 void sim_ptx_parse_module(ptx_parser *p) {

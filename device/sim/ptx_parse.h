@@ -1,4 +1,5 @@
-/* The PTX front end: text to a sim_module. Included by the parser and by the files that decode a family of instructions.
+/* The PTX front end: text to a sim_module. Included by the parser and by the files that decode a family of
+ * instructions.
  *
  * A parser lives for one sim_module_load, on one thread. The first error ends it: sim_ptx_error writes the log and
  * jumps back to sim_module_load. So nothing here may hold memory outside the two arenas (the module's, and the
@@ -10,7 +11,7 @@
 
 #include "device/sim/ptx_internal.h"
 
-/* ------------------------------------------------------------------------------------------------------------- text -- */
+/* ---------------------------------------------------------------------------------------------------------- text -- */
 
 typedef struct ptx_name {
     const char *text;
@@ -19,12 +20,12 @@ typedef struct ptx_name {
 
 typedef enum ptx_token_kind {
     PTX_TOKEN_END,
-    PTX_TOKEN_NAME,    /* an identifier, possibly beginning with % or $ */
-    PTX_TOKEN_DOT,     /* .name, without its dot */
+    PTX_TOKEN_NAME, /* an identifier, possibly beginning with % or $ */
+    PTX_TOKEN_DOT,  /* .name, without its dot */
     PTX_TOKEN_INTEGER,
     PTX_TOKEN_FLOAT,
-    PTX_TOKEN_STRING,  /* without its quotes */
-    PTX_TOKEN_SIGN,    /* one character, in `sign` */
+    PTX_TOKEN_STRING, /* without its quotes */
+    PTX_TOKEN_SIGN,   /* one character, in `sign` */
 } ptx_token_kind;
 
 typedef struct ptx_token {
@@ -38,7 +39,7 @@ typedef struct ptx_token {
     uint32_t line;
 } ptx_token;
 
-/* ---------------------------------------------------------------------------------------------------------- symbols -- */
+/* ------------------------------------------------------------------------------------------------------- symbols -- */
 
 typedef enum ptx_symbol_kind {
     PTX_SYMBOL_REGISTER,
@@ -64,18 +65,18 @@ struct ptx_symbol {
     uint32_t count; /* of a range; vector elements of a register, 0 for scalar ones */
     uint32_t bytes;
     uint32_t *registers; /* of a range: virtual register + 1, 0 until used */
-    bool parameter; /* LOCAL: declared .param */
+    bool parameter;      /* LOCAL: declared .param */
 };
 
 /* A register before slots are assigned. */
 typedef struct ptx_register {
     ptx_type type;
-    uint8_t bits;    /* 1 (predicate), 8, 16, 32, 64, 128 */
-    bool pinned;     /* formal parameter or result: keeps a slot of its own */
-    uint32_t place;  /* byte offset in the frame, once assigned */
+    uint8_t bits;   /* 1 (predicate), 8, 16, 32, 64, 128 */
+    bool pinned;    /* formal parameter or result: keeps a slot of its own */
+    uint32_t place; /* byte offset in the frame, once assigned */
 } ptx_register;
 
-/* ------------------------------------------------------------------------------------------------------ instructions -- */
+/* -------------------------------------------------------------------------------------------------- instructions -- */
 
 typedef enum ptx_operand_kind {
     PTX_OPERAND_REGISTER,
@@ -93,11 +94,11 @@ typedef enum ptx_operand_kind {
 typedef struct ptx_operand ptx_operand;
 struct ptx_operand {
     ptx_operand_kind kind;
-    bool negated;      /* !p */
-    bool has_second;   /* d|p */
-    uint8_t bits;      /* of a float literal */
-    uint32_t reg;      /* virtual register; for an address its base, UINT32_MAX: none */
-    uint32_t second;   /* virtual register, UINT32_MAX: _ */
+    bool negated;    /* !p */
+    bool has_second; /* d|p */
+    uint8_t bits;    /* of a float literal */
+    uint32_t reg;    /* virtual register; for an address its base, UINT32_MAX: none */
+    uint32_t second; /* virtual register, UINT32_MAX: _ */
     ptx_symbol *symbol;
     ptx_name name;
     int64_t integer;
@@ -131,10 +132,10 @@ typedef enum ptx_flow { PTX_FLOW_NEXT, PTX_FLOW_BRANCH, PTX_FLOW_TABLE, PTX_FLOW
 
 /* What register allocation must know of an emitted instruction. */
 typedef struct ptx_meta {
-    uint32_t guard; /* virtual register, UINT32_MAX: none */
+    uint32_t guard;        /* virtual register, UINT32_MAX: none */
     uint8_t uses, defines; /* bit per field d, a, b, c, e that holds a virtual register */
     uint8_t flow;
-    uint32_t list;  /* first entry in the module's lists: `list_defines` results, then `list_uses` sources */
+    uint32_t list; /* first entry in the module's lists: `list_defines` results, then `list_uses` sources */
     uint16_t list_defines, list_uses;
     uint32_t line, place;
 } ptx_meta;
@@ -145,7 +146,7 @@ enum { PTX_D, PTX_A, PTX_B, PTX_C, PTX_E };
 typedef struct ptx_fixup {
     ptx_name label;
     uint32_t scope, line;
-    bool in_list;   /* lists[index], else code[index].e */
+    bool in_list; /* lists[index], else code[index].e */
     uint32_t index;
 } ptx_fixup;
 
@@ -175,7 +176,7 @@ typedef struct ptx_parser {
 
     ptx_symbol **buckets;
     uint32_t bucket_count, symbol_count;
-    uint32_t *scopes; /* stack of scope numbers */
+    uint32_t *scopes;       /* stack of scope numbers */
     uint32_t *scope_locals; /* local_bytes when it was opened: variables of closed scopes share memory */
     size_t scope_local_capacity;
     ptx_symbol **scope_symbols;
@@ -200,10 +201,10 @@ typedef struct ptx_parser {
     uint32_t *pool_index; /* open addressing: offset in the pool + 1 */
     uint32_t pool_index_size, pool_entries;
 
-    uint32_t function_index; /* being defined; UINT32_MAX: none */
-    uint32_t carry;          /* the function's condition code register, UINT32_MAX until used */
+    uint32_t function_index;          /* being defined; UINT32_MAX: none */
+    uint32_t carry;                   /* the function's condition code register, UINT32_MAX until used */
     uint32_t local_bytes, local_peak; /* of the function: now, and the most over its scopes */
-    const ptx_source *source; /* being decoded, for messages */
+    const ptx_source *source;         /* being decoded, for messages */
     uint32_t source_place;
 } ptx_parser;
 
@@ -330,7 +331,7 @@ void sim_ptx_decode(ptx_parser *p, ptx_source *s);
 
 /* Module and function level. */
 void sim_ptx_parse_module(ptx_parser *p);
-void sim_ptx_parse_body(ptx_parser *p); /* { ... } of p->function */
+void sim_ptx_parse_body(ptx_parser *p);                                     /* { ... } of p->function */
 void sim_ptx_parse_variable(ptx_parser *p, ptx_space space, bool external); /* after its space directive */
 /* One formal of a function, up to its , or ). */
 ptx_formal sim_ptx_parse_formal(ptx_parser *p, bool entry, uint32_t *place);

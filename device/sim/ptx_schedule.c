@@ -22,7 +22,7 @@ const uint32_t sim_ptx_lane_bits[PTX_LANES] = {
 
 static uint32_t pc_of(const ptx_context *x, const ptx_ins *i) { return (uint32_t)(i - x->module->code); }
 
-/* ----------------------------------------------------------------------------------------------------------- groups -- */
+/* -------------------------------------------------------------------------------------------------------- groups -- */
 
 static void count_steps(ptx_context *x) {
     x->warp->steps += (uint64_t)(x->slice_left - x->budget);
@@ -36,7 +36,11 @@ static void add_group(ptx_warp *w, ptx_group group) {
 
 void sim_ptx_split(ptx_context *x, uint32_t m, uint32_t pc, ptx_state state, unsigned barrier) {
     count_steps(x);
-    add_group(x->warp, (ptx_group){.pc = pc, .mask = m, .frame = x->frame, .local = x->local, .state = (uint8_t)state,
+    add_group(x->warp, (ptx_group){.pc = pc,
+                                   .mask = m,
+                                   .frame = x->frame,
+                                   .local = x->local,
+                                   .state = (uint8_t)state,
                                    .barrier = (uint8_t)barrier});
     x->mask &= ~m;
 }
@@ -54,7 +58,9 @@ void sim_ptx_update_limit(ptx_context *x) {
     }
 }
 
-static bool before(const ptx_group *a, const ptx_group *b) { return a->frame != b->frame ? a->frame > b->frame : a->pc < b->pc; }
+static bool before(const ptx_group *a, const ptx_group *b) {
+    return a->frame != b->frame ? a->frame > b->frame : a->pc < b->pc;
+}
 
 static bool same_place(const ptx_group *a, const ptx_group *b) {
     return a->pc == b->pc && a->frame == b->frame && a->local == b->local;
@@ -140,7 +146,7 @@ ptx_slice sim_ptx_run_warp(ptx_context *x, ptx_block *block, ptx_warp *w, int64_
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- branches -- */
+/* ------------------------------------------------------------------------------------------------------ branches -- */
 
 unsigned sim_ptx_join(ptx_context *x, const ptx_ins *i, uint32_t m) {
     (void)m;
@@ -183,7 +189,8 @@ unsigned sim_ptx_brx(ptx_context *x, const ptx_ins *i, uint32_t m) {
         unsigned lane = (unsigned)__builtin_ctz(rest);
         uint32_t same = 0, index = a[lane];
         if (index >= targets[0])
-            return sim_ptx_fault(x, i, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, "the index %u is not below the %u targets", index, targets[0]);
+            return sim_ptx_fault(x, i, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, "the index %u is not below the %u targets",
+                                 index, targets[0]);
         for (uint32_t other = rest; other; other &= other - 1) {
             unsigned l = (unsigned)__builtin_ctz(other);
             if (a[l] == index) same |= 1u << l;
@@ -196,7 +203,7 @@ unsigned sim_ptx_brx(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return PTX_SWITCH;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- exit -- */
+/* ---------------------------------------------------------------------------------------------------------- exit -- */
 
 void sim_ptx_wake_sync(ptx_warp *w) {
     for (unsigned g = 0; g < w->group_count; g++)
@@ -218,7 +225,7 @@ unsigned sim_ptx_exit(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return PTX_JUMP;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ calls -- */
+/* --------------------------------------------------------------------------------------------------------- calls -- */
 
 static bool grow_registers(ptx_context *x, size_t needed) {
     ptx_warp *w = x->warp;
@@ -256,13 +263,14 @@ static bool grow_local(ptx_context *x, size_t needed) {
 static void *lane_place(const ptx_context *x, unsigned lane, bool in_register, uint32_t place, uint32_t bytes,
                         uint32_t frame, uint32_t local) {
     if (!in_register) return x->warp->local + lane * x->warp->local_stride + local + place;
-    unsigned char *slot = place & PTX_POOL_BIT ? x->base[1] + (place & ~PTX_POOL_BIT) : x->warp->registers + frame + place;
+    unsigned char *slot =
+        place & PTX_POOL_BIT ? x->base[1] + (place & ~PTX_POOL_BIT) : x->warp->registers + frame + place;
     return slot + lane * (bytes > 4 ? 8 : 4);
 }
 
 /* Copies one argument or result for the lanes of `m`. Registers narrower than 32 bits still occupy a 32-bit lane. */
-static void pass_value(ptx_context *x, const ptx_pass *pass, uint32_t from, uint32_t to, uint32_t m, uint32_t from_frame,
-                       uint32_t from_local, uint32_t to_frame, uint32_t to_local) {
+static void pass_value(ptx_context *x, const ptx_pass *pass, uint32_t from, uint32_t to, uint32_t m,
+                       uint32_t from_frame, uint32_t from_local, uint32_t to_frame, uint32_t to_local) {
     for (uint32_t rest = m; rest; rest &= rest - 1) {
         unsigned l = (unsigned)__builtin_ctz(rest);
         memcpy(lane_place(x, l, pass->to_register, to, pass->bytes, to_frame, to_local),
@@ -270,7 +278,9 @@ static void pass_value(ptx_context *x, const ptx_pass *pass, uint32_t from, uint
     }
 }
 
-static uint32_t operand_of(const ptx_context *x, bool in_list, uint32_t value) { return in_list ? x->module->lists[value] : value; }
+static uint32_t operand_of(const ptx_context *x, bool in_list, uint32_t value) {
+    return in_list ? x->module->lists[value] : value;
+}
 
 /* The lanes of `m` whose callee is that of the first one; the others are split off to call again. */
 static unsigned resolve_indirect(ptx_context *x, const ptx_ins *i, uint32_t *m, uint32_t *function) {
@@ -285,10 +295,12 @@ static unsigned resolve_indirect(ptx_context *x, const ptx_ins *i, uint32_t *m, 
     const ptx_call *call = &x->module->calls[i->e];
     const sim_function *f = index < x->module->function_count ? &x->module->functions[index] : NULL;
     if (!f || !f->defined || f->entry)
-        return sim_ptx_fault(x, i, first, CUDA_ERROR_INVALID_PC, "0x%llx is not the address of a function", (unsigned long long)target);
+        return sim_ptx_fault(x, i, first, CUDA_ERROR_INVALID_PC, "0x%llx is not the address of a function",
+                             (unsigned long long)target);
     if (f->formal_count != call->argument_count || f->result_count != call->result_count)
-        return sim_ptx_fault(x, i, first, CUDA_ERROR_INVALID_PC, "'%s' has %u parameters and %u results but is called with %u and %u",
-                             f->name, f->formal_count, f->result_count, call->argument_count, call->result_count);
+        return sim_ptx_fault(x, i, first, CUDA_ERROR_INVALID_PC,
+                             "'%s' has %u parameters and %u results but is called with %u and %u", f->name,
+                             f->formal_count, f->result_count, call->argument_count, call->result_count);
     if (same != *m) sim_ptx_split(x, *m & ~same, pc_of(x, i), PTX_READY, 0);
     *m = same;
     *function = (uint32_t)index;
@@ -318,7 +330,8 @@ unsigned sim_ptx_call(ptx_context *x, const ptx_ins *i, uint32_t m) {
     for (uint32_t n = 0; n < call->argument_count; n++) {
         ptx_pass pass = call->arguments[n];
         pass.to_register = callee->formals[n].in_register;
-        pass_value(x, &pass, operand_of(x, pass.from_register, pass.from), callee->formals[n].place, m, x->frame, x->local, frame, local);
+        pass_value(x, &pass, operand_of(x, pass.from_register, pass.from), callee->formals[n].place, m, x->frame,
+                   x->local, frame, local);
     }
     if (m != x->mask) sim_ptx_split(x, x->mask & ~m, next, PTX_READY, 0);
     enter(x, &(ptx_group){.pc = callee->start, .mask = m, .frame = frame, .local = local});
@@ -331,7 +344,8 @@ unsigned sim_ptx_ret(ptx_context *x, const ptx_ins *i, uint32_t m) {
     ptx_account(x, i);
     const sim_module *module = x->module;
     const lane_u32 *header = (const lane_u32 *)(const void *)x->base[0];
-    const lane_u32 *pcs = header + PTX_FRAME_RETURN / 4, *frames = header + PTX_FRAME_BASE / 4, *locals = header + PTX_FRAME_LOCAL / 4;
+    const lane_u32 *pcs = header + PTX_FRAME_RETURN / 4, *frames = header + PTX_FRAME_BASE / 4,
+                   *locals = header + PTX_FRAME_LOCAL / 4;
     unsigned first = (unsigned)__builtin_ctz(m);
     ptx_group back = {.pc = pcs[first], .frame = frames[first], .local = locals[first]};
     for (uint32_t rest = m; rest; rest &= rest - 1) {
@@ -343,7 +357,8 @@ unsigned sim_ptx_ret(ptx_context *x, const ptx_ins *i, uint32_t m) {
     for (uint32_t n = 0; n < call->result_count; n++) {
         ptx_pass pass = call->results[n];
         pass.from_register = callee->results[n].in_register;
-        pass_value(x, &pass, callee->results[n].place, operand_of(x, pass.to_register, pass.to), back.mask, x->frame, x->local, back.frame, back.local);
+        pass_value(x, &pass, callee->results[n].place, operand_of(x, pass.to_register, pass.to), back.mask, x->frame,
+                   x->local, back.frame, back.local);
     }
     if (back.mask != m) sim_ptx_split(x, m & ~back.mask, pc_of(x, i), PTX_READY, 0);
     if (x->mask & ~back.mask) sim_ptx_split(x, x->mask & ~back.mask, pc_of(x, i) + 1, PTX_READY, 0);

@@ -25,8 +25,9 @@ void sim_ptx_recheck_barriers(ptx_context *x);
 ptx_block *sim_ptx_cluster_blocks(ptx_context *x, ptx_block *block, uint32_t *count);
 void sim_ptx_recheck_cluster(ptx_context *x, ptx_block *block);
 
-/* For a .sync instruction: narrows *m to the lanes that can execute it now, together with all the lanes their membermask
- * (operand `members`) names. PTX_NEXT: execute for *m, then return sim_ptx_gathered(); anything else: return it. */
+/* For a .sync instruction: narrows *m to the lanes that can execute it now, together with all the lanes their
+ * membermask (operand `members`) names. PTX_NEXT: execute for *m, then return sim_ptx_gathered(); anything else:
+ * return it. */
 unsigned sim_ptx_gather(ptx_context *x, const ptx_ins *i, uint32_t *m, uint32_t members);
 unsigned sim_ptx_gathered(ptx_context *x, const ptx_ins *i);
 

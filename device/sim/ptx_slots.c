@@ -6,13 +6,14 @@
 #include "base/alloc.h"
 #include "device/sim/ptx_parse.h"
 
-/* Liveness is skipped, and every register keeps a slot of its own, when its bit sets would have more words than this. */
+/* Liveness is skipped, and every register keeps a slot of its own, when its bit sets would have more words than
+ * this. */
 #define MAX_SET_WORDS ((uint64_t)32 << 20)
 
 typedef struct block {
-    uint32_t start, end;      /* instructions, relative to the function */
-    uint32_t next[2];         /* blocks, UINT32_MAX: none */
-    uint32_t table, targets;  /* brx: first entry in the module's lists, number */
+    uint32_t start, end;     /* instructions, relative to the function */
+    uint32_t next[2];        /* blocks, UINT32_MAX: none */
+    uint32_t table, targets; /* brx: first entry in the module's lists, number */
 } block;
 
 typedef struct liveness {
@@ -20,17 +21,17 @@ typedef struct liveness {
     const sim_function *f;
     const ptx_ins *code;
     const ptx_meta *meta;
-    uint32_t count;           /* instructions */
+    uint32_t count; /* instructions */
     block *blocks;
     uint32_t block_count;
-    uint32_t *block_of;       /* by instruction */
-    uint32_t words;           /* of a set */
+    uint32_t *block_of; /* by instruction */
+    uint32_t words;     /* of a set */
     uint64_t *in, *use, *define;
-    uint32_t *first, *last;   /* by register: the interval, first > last when unused */
-    uint32_t most;            /* 32-bit registers alive at once */
+    uint32_t *first, *last; /* by register: the interval, first > last when unused */
+    uint32_t most;          /* 32-bit registers alive at once */
 } liveness;
 
-/* ---------------------------------------------------------------------------------------------- operands of one place -- */
+/* ----------------------------------------------------------------------------------------- operands of one place -- */
 
 typedef void visitor(liveness *v, uint32_t reg, bool define, void *user);
 
@@ -52,7 +53,7 @@ static bool has(const uint64_t *set, uint32_t reg) { return set[reg / 64] >> (re
 static void put(uint64_t *set, uint32_t reg) { set[reg / 64] |= (uint64_t)1 << (reg % 64); }
 static void drop(uint64_t *set, uint32_t reg) { set[reg / 64] &= ~((uint64_t)1 << (reg % 64)); }
 
-/* ---------------------------------------------------------------------------------------------------- basic blocks -- */
+/* -------------------------------------------------------------------------------------------------- basic blocks -- */
 
 static void find_blocks(liveness *v) {
     ptx_parser *p = v->p;
@@ -92,7 +93,7 @@ static void link_blocks(liveness *v) {
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- liveness -- */
+/* ------------------------------------------------------------------------------------------------------ liveness -- */
 
 typedef struct gather {
     uint64_t *use, *define;
@@ -134,7 +135,8 @@ static void live_out(const liveness *v, uint32_t b, uint64_t *out) {
     memset(out, 0, v->words * sizeof *out);
     for (unsigned s = 0; s < 2; s++)
         if (k->next[s] != UINT32_MAX) add_successor(v, k->next[s], out);
-    for (uint32_t t = 0; t < k->targets; t++) add_successor(v, v->block_of[v->p->module->lists[k->table + t] - v->f->start], out);
+    for (uint32_t t = 0; t < k->targets; t++)
+        add_successor(v, v->block_of[v->p->module->lists[k->table + t] - v->f->start], out);
 }
 
 static void solve(liveness *v) {
@@ -154,7 +156,7 @@ static void solve(liveness *v) {
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- intervals -- */
+/* ----------------------------------------------------------------------------------------------------- intervals -- */
 
 typedef struct walk {
     uint64_t *live;
@@ -188,7 +190,8 @@ static void walk_operand(liveness *v, uint32_t reg, bool define, void *user) {
 
 static void extend_set(liveness *v, const uint64_t *set, uint32_t at) {
     for (uint32_t word = 0; word < v->words; word++)
-        for (uint64_t rest = set[word]; rest; rest &= rest - 1) extend(v, word * 64 + (uint32_t)__builtin_ctzll(rest), at);
+        for (uint64_t rest = set[word]; rest; rest &= rest - 1)
+            extend(v, word * 64 + (uint32_t)__builtin_ctzll(rest), at);
 }
 
 static void find_intervals(liveness *v) {
@@ -199,7 +202,8 @@ static void find_intervals(liveness *v) {
         extend_set(v, live, v->blocks[b].end - 1);
         extend_set(v, v->in + (size_t)b * v->words, v->blocks[b].start);
         for (uint32_t word = 0; word < v->words; word++)
-            for (uint64_t rest = live[word]; rest; rest &= rest - 1) w.alive += weight(v, word * 64 + (uint32_t)__builtin_ctzll(rest));
+            for (uint64_t rest = live[word]; rest; rest &= rest - 1)
+                w.alive += weight(v, word * 64 + (uint32_t)__builtin_ctzll(rest));
         for (uint32_t n = v->blocks[b].end; n-- > v->blocks[b].start;) {
             w.at = n;
             w.guarded = v->meta[n].guard != UINT32_MAX;
@@ -213,7 +217,7 @@ static void find_intervals(liveness *v) {
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------- linear scan -- */
+/* --------------------------------------------------------------------------------------------------- linear scan -- */
 
 enum { CLASSES = 3 }; /* predicates, slots of 32 and of 64 bits */
 
@@ -250,7 +254,8 @@ static void heap_pop(pool *k) {
 /* Registers in the order in which their intervals begin, by counting. */
 static uint32_t *by_first(liveness *v) {
     uint32_t registers = v->p->register_count;
-    uint32_t *starts = sim_ptx_scratch(v->p, ((size_t)v->count + 2) * sizeof *starts), *order = sim_ptx_scratch(v->p, ((size_t)registers + 1) * sizeof *order);
+    uint32_t *starts = sim_ptx_scratch(v->p, ((size_t)v->count + 2) * sizeof *starts),
+             *order = sim_ptx_scratch(v->p, ((size_t)registers + 1) * sizeof *order);
     for (uint32_t r = 0; r < registers; r++) starts[(v->first[r] > v->count ? v->count : v->first[r]) + 1]++;
     for (uint32_t n = 0; n <= v->count; n++) starts[n + 1] += starts[n];
     for (uint32_t r = 0; r < registers; r++) order[starts[v->first[r] > v->count ? v->count : v->first[r]]++] = r;
@@ -299,9 +304,11 @@ static bool analyse(liveness *v) {
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------- the frame -- */
+/* ----------------------------------------------------------------------------------------------------- the frame -- */
 
-static uint32_t place_of(ptx_parser *p, uint32_t value) { return value & PTX_POOL_BIT ? value : p->registers[value].place; }
+static uint32_t place_of(ptx_parser *p, uint32_t value) {
+    return value & PTX_POOL_BIT ? value : p->registers[value].place;
+}
 
 /* Rewrites the operands of the function's instructions from virtual registers to frame offsets. */
 static void rewrite(ptx_parser *p, const sim_function *f) {
@@ -319,12 +326,18 @@ static void rewrite(ptx_parser *p, const sim_function *f) {
 
 /* Slot numbers to byte offsets: the header, predicates, 32-bit slots, 64-bit slots. */
 static void lay_out(ptx_parser *p, sim_function *f, const uint32_t slots[CLASSES]) {
-    const uint64_t narrow = PTX_FRAME_HEADER + (((uint64_t)slots[0] * 4 + PTX_SLOT32_BYTES - 1) & ~(uint64_t)(PTX_SLOT32_BYTES - 1));
-    const uint64_t wide = narrow + (uint64_t)slots[1] * PTX_SLOT32_BYTES, total = wide + (uint64_t)slots[2] * PTX_SLOT64_BYTES;
-    if (narrow / 4 > 0x7fff) sim_ptx_error(p, p->line, "'%s' needs %u predicates at once; at most 32000 are possible", f->name, slots[0]);
+    const uint64_t narrow =
+        PTX_FRAME_HEADER + (((uint64_t)slots[0] * 4 + PTX_SLOT32_BYTES - 1) & ~(uint64_t)(PTX_SLOT32_BYTES - 1));
+    const uint64_t wide = narrow + (uint64_t)slots[1] * PTX_SLOT32_BYTES,
+                   total = wide + (uint64_t)slots[2] * PTX_SLOT64_BYTES;
+    if (narrow / 4 > 0x7fff)
+        sim_ptx_error(p, p->line, "'%s' needs %u predicates at once; at most 32000 are possible", f->name, slots[0]);
     if (total > PTX_MAX_FRAME_BYTES)
-        sim_ptx_error(p, p->line, "'%s' needs %u registers of 32 and %u of 64 bits at once, more than the simulator has room for", f->name, slots[1], slots[2]);
-    const uint64_t base[CLASSES] = {PTX_FRAME_HEADER, narrow, wide}, size[CLASSES] = {4, PTX_SLOT32_BYTES, PTX_SLOT64_BYTES};
+        sim_ptx_error(p, p->line,
+                      "'%s' needs %u registers of 32 and %u of 64 bits at once, more than the simulator has room for",
+                      f->name, slots[1], slots[2]);
+    const uint64_t base[CLASSES] = {PTX_FRAME_HEADER, narrow, wide},
+                   size[CLASSES] = {4, PTX_SLOT32_BYTES, PTX_SLOT64_BYTES};
     for (uint32_t r = 0; r < p->register_count; r++) {
         unsigned c = class_of(&p->registers[r]);
         p->registers[r].place = (uint32_t)(base[c] + p->registers[r].place * size[c]);
@@ -334,7 +347,8 @@ static void lay_out(ptx_parser *p, sim_function *f, const uint32_t slots[CLASSES
 
 void sim_ptx_assign_slots(ptx_parser *p) {
     sim_function *f = sim_ptx_function(p, p->function_index);
-    liveness v = {.p = p, .f = f, .code = p->module->code + f->start, .meta = p->meta + f->start, .count = f->end - f->start};
+    liveness v = {
+        .p = p, .f = f, .code = p->module->code + f->start, .meta = p->meta + f->start, .count = f->end - f->start};
     v.first = sim_ptx_scratch(p, ((size_t)p->register_count + 1) * sizeof *v.first);
     v.last = sim_ptx_scratch(p, ((size_t)p->register_count + 1) * sizeof *v.last);
     memset(v.first, 0xff, p->register_count * sizeof *v.first);

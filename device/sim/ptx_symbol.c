@@ -106,7 +106,7 @@ ptx_symbol *sim_ptx_declare(ptx_parser *p, ptx_name name, ptx_symbol_kind kind, 
     return s;
 }
 
-/* -------------------------------------------------------------------------------------------------------- registers -- */
+/* ----------------------------------------------------------------------------------------------------- registers -- */
 
 uint32_t sim_ptx_new_register(ptx_parser *p, ptx_type type) {
     sim_ptx_room(p, &p->registers, &p->register_capacity, p->register_count + 1, sizeof *p->registers);
@@ -126,7 +126,8 @@ static bool split_number(ptx_name name, ptx_name *prefix, uint32_t *number) {
     return true;
 }
 
-/* %r12 of .reg .b32 %r<20>. The prefix may itself end in digits (%v1<4>), so every split is tried, longest number last. */
+/* %r12 of .reg .b32 %r<20>. The prefix may itself end in digits (%v1<4>), so every split is tried, longest number
+ * last. */
 static bool find_in_range(ptx_parser *p, ptx_name name, uint32_t *reg) {
     ptx_name prefix;
     uint32_t number;
@@ -155,7 +156,7 @@ bool sim_ptx_find_register(ptx_parser *p, ptx_name name, uint32_t *reg, uint32_t
     return true;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- labels -- */
+/* -------------------------------------------------------------------------------------------------------- labels -- */
 
 void sim_ptx_define_label(ptx_parser *p, ptx_name name, uint32_t line) {
     sim_ptx_emit_join(p);

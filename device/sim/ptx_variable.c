@@ -104,7 +104,7 @@ static uint64_t total_elements(ptx_parser *p, const dimensions *d, uint64_t byte
     return total;
 }
 
-/* --------------------------------------------------------------------------------------------------- initial values -- */
+/* ------------------------------------------------------------------------------------------------ initial values -- */
 
 typedef struct initial {
     unsigned char *bytes; /* in the parser's arena */
@@ -162,9 +162,13 @@ static void initial_address(ptx_parser *p, initial *v, uint64_t offset, uint64_t
     sim_module *module = p->module;
     sim_ptx_room(p, &module->relocations, &p->relocation_capacity, module->relocation_count + 1,
                  sizeof *module->relocations);
-    module->relocations[module->relocation_count++] =
-        (ptx_relocation){.variable = v->variable, .offset = offset, .bytes = bytes, .shift = shift,
-                         .function = symbol->kind == PTX_SYMBOL_FUNCTION, .target = symbol->index, .addend = addend};
+    module->relocations[module->relocation_count++] = (ptx_relocation){.variable = v->variable,
+                                                                       .offset = offset,
+                                                                       .bytes = bytes,
+                                                                       .shift = shift,
+                                                                       .function = symbol->kind == PTX_SYMBOL_FUNCTION,
+                                                                       .target = symbol->index,
+                                                                       .addend = addend};
     initial_at(p, v, offset, sim_ptx_type_bits(v->type) / 8);
 }
 
@@ -193,7 +197,8 @@ static void initial_element(ptx_parser *p, initial *v, uint64_t offset) {
         double value = c.is_float ? c.number : (double)c.integer;
         memcpy(to, &value, 8);
     } else if (c.is_float) {
-        if (c.bits != bytes * 8) sim_ptx_error(p, line, "a floating-point number cannot initialise .%s", sim_ptx_type_name(v->type));
+        if (c.bits != bytes * 8)
+            sim_ptx_error(p, line, "a floating-point number cannot initialise .%s", sim_ptx_type_name(v->type));
         memcpy(to, &c.integer, bytes);
     } else {
         memcpy(to, &c.integer, bytes > 8 ? 8 : bytes);
@@ -212,7 +217,8 @@ static uint64_t initial_level(ptx_parser *p, initial *v, const dimensions *d, un
             sim_ptx_error(p, line, "more initial values than the %llu elements of the dimension",
                           (unsigned long long)d->count[level]);
         if (sim_ptx_is_sign(p, '{')) {
-            if (level + 1 >= d->rank) sim_ptx_error(p, line, "the initial values nest deeper than the variable's dimensions");
+            if (level + 1 >= d->rank)
+                sim_ptx_error(p, line, "the initial values nest deeper than the variable's dimensions");
             initial_level(p, v, d, level + 1, offset + count * stride, bytes);
         } else if (level + 1 < d->rank) {
             sim_ptx_error(p, line, "the initial values of a dimension must stand in { }");
@@ -225,7 +231,7 @@ static uint64_t initial_level(ptx_parser *p, initial *v, const dimensions *d, un
     return count;
 }
 
-/* -------------------------------------------------------------------------------------------------------- variables -- */
+/* ----------------------------------------------------------------------------------------------------- variables -- */
 
 /* Room in the function's local memory; its offset. */
 static uint32_t local_place(ptx_parser *p, uint64_t bytes, uint32_t alignment, uint32_t line) {
@@ -239,7 +245,8 @@ static uint32_t local_place(ptx_parser *p, uint64_t bytes, uint32_t alignment, u
 
 static void declare_local(ptx_parser *p, ptx_name name, const declaration *d, uint64_t bytes, bool parameter) {
     if (p->function_index == UINT32_MAX)
-        sim_ptx_error(p, d->line, "'%.*s': .%s variables belong inside a function", NAME(name), parameter ? "param" : "local");
+        sim_ptx_error(p, d->line, "'%.*s': .%s variables belong inside a function", NAME(name),
+                      parameter ? "param" : "local");
     ptx_symbol *s = sim_ptx_declare(p, name, PTX_SYMBOL_LOCAL, d->line);
     s->index = local_place(p, bytes, natural_alignment(p, d), d->line);
     s->bytes = (uint32_t)bytes;
@@ -259,9 +266,10 @@ static void declare_shared(ptx_parser *p, ptx_name name, const declaration *d, u
         return;
     }
     sim_ptx_room(p, &module->shared, &p->shared_capacity, module->shared_count + 1, sizeof *module->shared);
-    module->shared[module->shared_count] =
-        (ptx_shared_variable){.name = sim_ptx_keep_name(p, name), .bytes = (uint32_t)bytes,
-                              .alignment = natural_alignment(p, d), .dynamic = dynamic};
+    module->shared[module->shared_count] = (ptx_shared_variable){.name = sim_ptx_keep_name(p, name),
+                                                                 .bytes = (uint32_t)bytes,
+                                                                 .alignment = natural_alignment(p, d),
+                                                                 .dynamic = dynamic};
     sim_ptx_declare(p, name, PTX_SYMBOL_SHARED, d->line)->index = module->shared_count++;
 }
 
@@ -281,7 +289,8 @@ static ptx_symbol *declare_global(ptx_parser *p, ptx_name name, const declaratio
     return s;
 }
 
-static void parse_global(ptx_parser *p, ptx_name name, const declaration *d, dimensions *size, bool constant, bool external) {
+static void parse_global(ptx_parser *p, ptx_name name, const declaration *d, dimensions *size, bool constant,
+                         bool external) {
     uint64_t bytes = element_bytes(p, d);
     ptx_symbol *s = declare_global(p, name, d, constant, external);
     initial v = {.type = d->type, .variable = s->index};
@@ -324,7 +333,8 @@ void sim_ptx_parse_variable(ptx_parser *p, ptx_space space, bool external) {
         }
         uint64_t bytes = element_bytes(p, &d);
         bytes *= total_elements(p, &size, bytes, 0);
-        if (sim_ptx_is_sign(p, '=')) sim_ptx_error(p, d.line, "'%.*s': only .global and .const can have initial values", NAME(name));
+        if (sim_ptx_is_sign(p, '='))
+            sim_ptx_error(p, d.line, "'%.*s': only .global and .const can have initial values", NAME(name));
         if (space == PTX_SHARED)
             declare_shared(p, name, &d, bytes, external || size.open);
         else
@@ -333,13 +343,14 @@ void sim_ptx_parse_variable(ptx_parser *p, ptx_space space, bool external) {
     sim_ptx_expect(p, ';', "after the declaration");
 }
 
-/* -------------------------------------------------------------------------------------------- registers and formals -- */
+/* ----------------------------------------------------------------------------------------- registers and formals -- */
 
 enum { MAX_REGISTERS = 1 << 20 };
 
 void sim_ptx_parse_registers(ptx_parser *p) {
     declaration d = parse_declaration(p);
-    if (d.type == PTX_B128) sim_ptx_error(p, d.line, "registers of .b128 are not known to the simulator; use two of .b64");
+    if (d.type == PTX_B128)
+        sim_ptx_error(p, d.line, "registers of .b128 are not known to the simulator; use two of .b64");
     do {
         uint32_t line = p->token.line;
         ptx_name name = sim_ptx_expect_name(p, "the register's name");
@@ -368,13 +379,15 @@ void sim_ptx_parse_registers(ptx_parser *p) {
 ptx_formal sim_ptx_parse_formal(ptx_parser *p, bool entry, uint32_t *place) {
     uint32_t line = p->token.line;
     bool in_register = !entry && sim_ptx_accept_dot(p, "reg");
-    if (!in_register && !sim_ptx_accept_dot(p, "param")) sim_ptx_error(p, line, "a parameter begins with .param%s", entry ? "" : " or .reg");
+    if (!in_register && !sim_ptx_accept_dot(p, "param"))
+        sim_ptx_error(p, line, "a parameter begins with .param%s", entry ? "" : " or .reg");
     declaration d = parse_declaration(p);
     ptx_name name = sim_ptx_expect_name(p, "the parameter's name");
     dimensions size = parse_dimensions(p);
     ptx_formal formal = {.name = sim_ptx_keep_name(p, name), .type = d.type, .in_register = in_register};
     if (in_register) {
-        if (d.type == PTX_B128 || d.type == PTX_PRED || d.vector > 1 || size.rank) sim_ptx_error(p, line, "a parameter in a register must be a scalar of up to 64 bits");
+        if (d.type == PTX_B128 || d.type == PTX_PRED || d.vector > 1 || size.rank)
+            sim_ptx_error(p, line, "a parameter in a register must be a scalar of up to 64 bits");
         ptx_symbol *s = sim_ptx_declare(p, name, PTX_SYMBOL_REGISTER, line);
         s->type = d.type;
         s->index = sim_ptx_new_register(p, d.type);
@@ -386,7 +399,9 @@ ptx_formal sim_ptx_parse_formal(ptx_parser *p, bool entry, uint32_t *place) {
     uint64_t bytes = element_bytes(p, &d);
     bytes *= total_elements(p, &size, bytes, 0);
     formal.alignment = natural_alignment(p, &d);
-    if (bytes > 1 << 16) sim_ptx_error(p, line, "the parameter '%.*s' of %llu bytes is too large", NAME(name), (unsigned long long)bytes);
+    if (bytes > 1 << 16)
+        sim_ptx_error(p, line, "the parameter '%.*s' of %llu bytes is too large", NAME(name),
+                      (unsigned long long)bytes);
     formal.bytes = (uint32_t)bytes;
     if (!entry) {
         declare_local(p, name, &d, bytes, true);

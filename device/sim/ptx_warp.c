@@ -11,10 +11,10 @@ enum { ADD, MIN, MAX, SMIN, SMAX, AND, OR, XOR };
 #define PREDICATE(x, i) ((x)->module->lists[(i)->e])
 #define MEMBERS(x, i) ((x)->module->lists[(i)->e + 1])
 
-#define GATHER(x, i, m)                                                      \
-    if ((i)->flags & SYNC) {                                                 \
-        unsigned event_ = sim_ptx_gather((x), (i), &(m), MEMBERS((x), (i))); \
-        if (event_ != PTX_NEXT) return event_;                               \
+#define GATHER(x, i, m)                                                                                                \
+    if ((i)->flags & SYNC) {                                                                                           \
+        unsigned event_ = sim_ptx_gather((x), (i), &(m), MEMBERS((x), (i)));                                           \
+        if (event_ != PTX_NEXT) return event_;                                                                         \
     }
 
 /* The lanes of `rest` that name the same members as its first: the set among which the instruction works. */
@@ -32,7 +32,8 @@ static unsigned run_shfl(ptx_context *x, const ptx_ins *i, uint32_t m) {
     const lane_u32 *a = ptx_slot(x, i->a), *b = ptx_slot(x, i->b), *c = ptx_slot(x, i->c);
     uint32_t result[PTX_LANES], valid = 0;
     for (uint32_t rest = m; rest; rest &= rest - 1) {
-        int lane = __builtin_ctz(rest), j, offset = (int)(b[lane] & 31), clamp = (int)(c[lane] & 31), segment = (int)(c[lane] >> 8 & 31);
+        int lane = __builtin_ctz(rest), j, offset = (int)(b[lane] & 31), clamp = (int)(c[lane] & 31),
+            segment = (int)(c[lane] >> 8 & 31);
         int highest = (lane & segment) | (clamp & ~segment), lowest = lane & segment;
         bool in;
         switch (i->flags & MODE) {
@@ -62,13 +63,17 @@ static unsigned run_vote(ptx_context *x, const ptx_ins *i, uint32_t m) {
             PTX_EACH(same, d[l] = yes);
             continue;
         }
-        bool value = (i->flags & MODE) == ALL ? yes == same : (i->flags & MODE) == ANY ? yes != 0 : yes == same || yes == 0;
+        bool value = (i->flags & MODE) == ALL   ? yes == same
+                     : (i->flags & MODE) == ANY ? yes != 0
+                                                : yes == same || yes == 0;
         ptx_write_predicate(x, i->d, same, value ? UINT32_MAX : 0);
     }
     return sim_ptx_gathered(x, i);
 }
 
-static uint64_t lane_value(const void *slot, bool wide, unsigned l) { return wide ? ((const lane_u64 *)slot)[l] : ((const lane_u32 *)slot)[l]; }
+static uint64_t lane_value(const void *slot, bool wide, unsigned l) {
+    return wide ? ((const lane_u64 *)slot)[l] : ((const lane_u32 *)slot)[l];
+}
 
 enum { MATCH_ANY, MATCH_ALL, MATCH_WIDE = 2 };
 
@@ -85,12 +90,12 @@ static unsigned run_match(ptx_context *x, const ptx_ins *i, uint32_t m) {
             unsigned l = (unsigned)__builtin_ctz(outer);
             result[l] = 0;
             for (uint32_t inner = same; inner; inner &= inner - 1)
-                if (lane_value(a, wide, (unsigned)__builtin_ctz(inner)) == lane_value(a, wide, l)) result[l] |= inner & -inner;
+                if (lane_value(a, wide, (unsigned)__builtin_ctz(inner)) == lane_value(a, wide, l))
+                    result[l] |= inner & -inner;
             all = all && result[l] == same;
         }
         if (all) all_equal |= same;
-        if (i->flags & MATCH_ALL)
-            PTX_EACH(same, result[l] = all ? same : 0);
+        if (i->flags & MATCH_ALL) PTX_EACH(same, result[l] = all ? same : 0);
     }
     lane_u32 *d = ptx_slot(x, i->d);
     PTX_EACH(m, d[l] = result[l]);
@@ -118,7 +123,8 @@ static unsigned run_redux(ptx_context *x, const ptx_ins *i, uint32_t m) {
     for (uint32_t rest = m; rest;) {
         uint32_t same = same_members(x, i, rest), total = a[__builtin_ctz(same)];
         rest &= ~same;
-        for (uint32_t other = same & (same - 1); other; other &= other - 1) total = combine(i->flags & MODE, total, a[__builtin_ctz(other)]);
+        for (uint32_t other = same & (same - 1); other; other &= other - 1)
+            total = combine(i->flags & MODE, total, a[__builtin_ctz(other)]);
         PTX_EACH(same, result[l] = total);
     }
     lane_u32 *d = ptx_slot(x, i->d);
@@ -146,7 +152,7 @@ static unsigned run_activemask(ptx_context *x, const ptx_ins *i, uint32_t m) {
     return PTX_NEXT;
 }
 
-/* --------------------------------------------------------------------------------------------------------- decoding -- */
+/* ------------------------------------------------------------------------------------------------------ decoding -- */
 
 static void emit_warp(ptx_parser *p, ptx_handler *run, unsigned flags, uint32_t members, uint32_t predicate) {
     ptx_ins *i = sim_ptx_emit(p, run);
@@ -166,14 +172,19 @@ static uint32_t second_result(ptx_parser *p, const ptx_source *s) {
 
 static bool decode_shfl(ptx_parser *p, ptx_source *s) {
     unsigned flags = sim_ptx_take(s, "sync") ? SYNC : 0;
-    unsigned mode = sim_ptx_take(s, "up") ? UP : sim_ptx_take(s, "down") ? DOWN : sim_ptx_take(s, "bfly") ? BFLY : sim_ptx_take(s, "idx") ? IDX : 99;
+    unsigned mode = sim_ptx_take(s, "up")     ? UP
+                    : sim_ptx_take(s, "down") ? DOWN
+                    : sim_ptx_take(s, "bfly") ? BFLY
+                    : sim_ptx_take(s, "idx")  ? IDX
+                                              : 99;
     if (mode == 99) sim_ptx_error(p, s->line, "shfl needs .up, .down, .bfly or .idx");
     ptx_type type = sim_ptx_take_type(s);
     if (sim_ptx_type_bits(type) != 32) sim_ptx_bad_type(p, s, type);
     unsigned count = flags ? 5 : 4;
     sim_ptx_expect_operands(p, s, count, count);
     uint32_t d = sim_ptx_destination(p, &s->operands[0], type), predicate = second_result(p, s);
-    uint32_t a = sim_ptx_value(p, &s->operands[1], type), b = sim_ptx_value(p, &s->operands[2], PTX_B32), c = sim_ptx_value(p, &s->operands[3], PTX_B32);
+    uint32_t a = sim_ptx_value(p, &s->operands[1], type), b = sim_ptx_value(p, &s->operands[2], PTX_B32),
+             c = sim_ptx_value(p, &s->operands[3], PTX_B32);
     uint32_t members = flags ? sim_ptx_value(p, &s->operands[4], PTX_B32) : PTX_POOL_FALSE;
     emit_warp(p, run_shfl, flags | mode, members, predicate);
     sim_ptx_define(p, PTX_D, d);
@@ -186,7 +197,11 @@ static bool decode_shfl(ptx_parser *p, ptx_source *s) {
 
 static bool decode_vote(ptx_parser *p, ptx_source *s) {
     unsigned flags = sim_ptx_take(s, "sync") ? SYNC : 0;
-    unsigned mode = sim_ptx_take(s, "all") ? ALL : sim_ptx_take(s, "any") ? ANY : sim_ptx_take(s, "uni") ? UNI : sim_ptx_take(s, "ballot") ? BALLOT : 99;
+    unsigned mode = sim_ptx_take(s, "all")      ? ALL
+                    : sim_ptx_take(s, "any")    ? ANY
+                    : sim_ptx_take(s, "uni")    ? UNI
+                    : sim_ptx_take(s, "ballot") ? BALLOT
+                                                : 99;
     if (mode == 99) sim_ptx_error(p, s->line, "vote needs .all, .any, .uni or .ballot");
     ptx_type type = sim_ptx_take_type(s);
     if (type != (mode == BALLOT ? PTX_B32 : PTX_PRED)) sim_ptx_bad_type(p, s, type);
@@ -227,7 +242,8 @@ static bool decode_redux(ptx_parser *p, ptx_source *s) {
         const char *name;
         unsigned op, signed_op;
         bool bits;
-    } ops[] = {{"add", ADD, ADD, false}, {"min", MIN, SMIN, false}, {"max", MAX, SMAX, false}, {"and", AND, AND, true}, {"or", OR, OR, true}, {"xor", XOR, XOR, true}};
+    } ops[] = {{"add", ADD, ADD, false}, {"min", MIN, SMIN, false}, {"max", MAX, SMAX, false},
+               {"and", AND, AND, true},  {"or", OR, OR, true},      {"xor", XOR, XOR, true}};
     for (unsigned n = 0; n < sizeof ops / sizeof *ops; n++) {
         if (!sim_ptx_take(s, ops[n].name)) continue;
         ptx_type type = sim_ptx_take_type(s);
@@ -235,7 +251,8 @@ static bool decode_redux(ptx_parser *p, ptx_source *s) {
         sim_ptx_expect_operands(p, s, 3, 3);
         uint32_t d = sim_ptx_destination(p, &s->operands[0], type), a = sim_ptx_value(p, &s->operands[1], type);
         uint32_t members = sim_ptx_value(p, &s->operands[2], PTX_B32);
-        emit_warp(p, run_redux, SYNC | (type == PTX_S32 ? ops[n].signed_op : ops[n].op), members, sim_ptx_new_register(p, PTX_PRED));
+        emit_warp(p, run_redux, SYNC | (type == PTX_S32 ? ops[n].signed_op : ops[n].op), members,
+                  sim_ptx_new_register(p, PTX_PRED));
         sim_ptx_define(p, PTX_D, d);
         sim_ptx_use(p, PTX_A, a);
         sim_ptx_emit_join(p);
@@ -261,7 +278,10 @@ static bool decode_activemask(ptx_parser *p, ptx_source *s) {
     return true;
 }
 
-const ptx_mnemonic sim_ptx_warp_mnemonics[] = {{"shfl", decode_shfl},   {"vote", decode_vote},
-                                               {"match", decode_match}, {"redux", decode_redux},
-                                               {"elect", decode_elect}, {"activemask", decode_activemask},
+const ptx_mnemonic sim_ptx_warp_mnemonics[] = {{"shfl", decode_shfl},
+                                               {"vote", decode_vote},
+                                               {"match", decode_match},
+                                               {"redux", decode_redux},
+                                               {"elect", decode_elect},
+                                               {"activemask", decode_activemask},
                                                {NULL, NULL}};

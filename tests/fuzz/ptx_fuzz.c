@@ -1,5 +1,5 @@
-/* The PTX front end and interpreter on arbitrary text: whatever it is, loading ends in a module or a logged error, and a
- * module that loads runs to an end or a fault. With clang, -fsanitize=fuzzer and -DPTX_FUZZ_LIBFUZZER this file is a
+/* The PTX front end and interpreter on arbitrary text: whatever it is, loading ends in a module or a logged error, and
+ * a module that loads runs to an end or a fault. With clang, -fsanitize=fuzzer and -DPTX_FUZZ_LIBFUZZER this file is a
  * libFuzzer target; otherwise it mutates the files given as arguments, always in the same way:
  *     ptx_fuzz [-n mutations] file.ptx ... */
 #include <stdint.h>
@@ -27,7 +27,8 @@ void sim_memory_describe(sim_memory *memory, uint64_t address, char *text, size_
 }
 
 static void add(sim_memory *memory, void *bytes, size_t count, bool writable, uint8_t *initialised) {
-    memory->ranges[memory->count++] = (sim_range){(uint64_t)(uintptr_t)bytes, (uint64_t)(uintptr_t)bytes + count, writable, initialised};
+    memory->ranges[memory->count++] =
+        (sim_range){(uint64_t)(uintptr_t)bytes, (uint64_t)(uintptr_t)bytes + count, writable, initialised};
 }
 
 static void run(const sim_module *module, const sim_instance *instance, sim_memory *memory, void *data) {
@@ -37,11 +38,22 @@ static void run(const sim_module *module, const sim_instance *instance, sim_memo
         unsigned char parameters[1 << 15] = {0};
         for (size_t p = 0; p < info->parameter_count; p++) { /* pointers to the data, small numbers */
             uint64_t value = info->parameter_bytes[p] == 8 ? (uint64_t)(uintptr_t)data : 3;
-            if (info->parameter_bytes[p] <= 8) memcpy(parameters + info->parameter_offsets[p], &value, info->parameter_bytes[p]);
+            if (info->parameter_bytes[p] <= 8)
+                memcpy(parameters + info->parameter_offsets[p], &value, info->parameter_bytes[p]);
         }
-        sim_launch launch = {.function = function, .instance = instance, .memory = memory, .grid = {2, 1, 1}, .block = {37, 1, 1},
-                             .dynamic_shared_bytes = 256, .parameters = parameters, .cooperative = f & 1, .sm_count = 2, .warp_size = 32,
-                             .target_sm = 90, .seed = f, .max_instructions = INSTRUCTIONS};
+        sim_launch launch = {.function = function,
+                             .instance = instance,
+                             .memory = memory,
+                             .grid = {2, 1, 1},
+                             .block = {37, 1, 1},
+                             .dynamic_shared_bytes = 256,
+                             .parameters = parameters,
+                             .cooperative = f & 1,
+                             .sm_count = 2,
+                             .warp_size = 32,
+                             .target_sm = 90,
+                             .seed = f,
+                             .max_instructions = INSTRUCTIONS};
         sim_fault fault = {0};
         CUresult code = sim_launch_run(&launch, &fault, NULL);
         if (code != CUDA_SUCCESS && !fault.message[0]) abort(); /* a fault always says what it was */
@@ -76,7 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *text, size_t bytes) {
         add(&memory, variables[v], variable->bytes, !variable->constant, NULL);
     }
     sim_instance *instance = NULL;
-    if (small && sim_instance_create(module, addresses, &instance) == CUDA_SUCCESS) run(module, instance, &memory, data);
+    if (small && sim_instance_create(module, addresses, &instance) == CUDA_SUCCESS)
+        run(module, instance, &memory, data);
     sim_instance_free(instance);
     for (size_t v = 0; v < MAX_VARIABLES; v++) free(variables[v]);
     sim_module_free(module);
@@ -137,12 +150,76 @@ static size_t line_at(const text *t, size_t at, size_t *length) {
 
 /* One change: of bytes, of lines, or of a word for one that PTX knows. */
 static void mutate(text *t) {
-    static const char *const words[] = {
-        ".reg", ".b32", ".b64", ".u8", ".s16", ".f32", ".f64", ".pred", ".v2", ".v4", ".param", ".shared", ".local", ".global", ".const", ".align 8",
-        "[]", "[4]", "{", "}", "(", ")", ";", ",", "|", "!", "@%p1 ", "_", "0", "-1", "2147483647", "0xffffffffffffffff", "9223372036854775808U", "1e400",
-        "0f7f800000", "%r1", "%rd1", "%p1", "%f1", "%r<99999999>", "%tid.x", "%clock64", "WARP_SZ", "bra", "call", "ret", "exit", "bar.sync 0;", "trap;",
-        "shfl.sync.idx.b32", "vote.sync.ballot.b32", "atom.global.add.u32", "mad.wide.s32", "cvt.rn.f32.s32", "ld.global.v4.u32", "st.shared.u64", "div.s32",
-        "brx.idx", ".branchtargets", ".callprototype", ".func", ".entry", ".visible", ".extern", ".version 99.0", ".target sm_200", ".address_size 32", "//", "/*", "\""};
+    static const char *const words[] = {".reg",
+                                        ".b32",
+                                        ".b64",
+                                        ".u8",
+                                        ".s16",
+                                        ".f32",
+                                        ".f64",
+                                        ".pred",
+                                        ".v2",
+                                        ".v4",
+                                        ".param",
+                                        ".shared",
+                                        ".local",
+                                        ".global",
+                                        ".const",
+                                        ".align 8",
+                                        "[]",
+                                        "[4]",
+                                        "{",
+                                        "}",
+                                        "(",
+                                        ")",
+                                        ";",
+                                        ",",
+                                        "|",
+                                        "!",
+                                        "@%p1 ",
+                                        "_",
+                                        "0",
+                                        "-1",
+                                        "2147483647",
+                                        "0xffffffffffffffff",
+                                        "9223372036854775808U",
+                                        "1e400",
+                                        "0f7f800000",
+                                        "%r1",
+                                        "%rd1",
+                                        "%p1",
+                                        "%f1",
+                                        "%r<99999999>",
+                                        "%tid.x",
+                                        "%clock64",
+                                        "WARP_SZ",
+                                        "bra",
+                                        "call",
+                                        "ret",
+                                        "exit",
+                                        "bar.sync 0;",
+                                        "trap;",
+                                        "shfl.sync.idx.b32",
+                                        "vote.sync.ballot.b32",
+                                        "atom.global.add.u32",
+                                        "mad.wide.s32",
+                                        "cvt.rn.f32.s32",
+                                        "ld.global.v4.u32",
+                                        "st.shared.u64",
+                                        "div.s32",
+                                        "brx.idx",
+                                        ".branchtargets",
+                                        ".callprototype",
+                                        ".func",
+                                        ".entry",
+                                        ".visible",
+                                        ".extern",
+                                        ".version 99.0",
+                                        ".target sm_200",
+                                        ".address_size 32",
+                                        "//",
+                                        "/*",
+                                        "\""};
     if (!t->length) return;
     size_t at = random_below((uint32_t)t->length), length, other;
     switch (random_below(9)) {
@@ -170,12 +247,16 @@ static void mutate(text *t) {
         }
         case 6: /* a dot and what follows goes: a type or modifier */
             while (at < t->length && t->bytes[at] != '.') at++;
-            for (length = 1; at + length < t->length && (t->bytes[at + length] | 32) >= 'a' && (t->bytes[at + length] | 32) <= 'z';) length++;
+            for (length = 1;
+                 at + length < t->length && (t->bytes[at + length] | 32) >= 'a' && (t->bytes[at + length] | 32) <= 'z';)
+                length++;
             replace(t, at, length, "", 0);
             break;
         default: {
             const char *word = words[random_below(sizeof words / sizeof *words)];
-            for (length = 0; at + length < t->length && t->bytes[at + length] != ' ' && t->bytes[at + length] != '\n' && length < 24;) length++;
+            for (length = 0; at + length < t->length && t->bytes[at + length] != ' ' && t->bytes[at + length] != '\n' &&
+                             length < 24;)
+                length++;
             replace(t, at, random_below(2) ? length : 0, word, strlen(word));
             break;
         }
@@ -195,7 +276,8 @@ int main(int argc, char **argv) {
     }
     for (int f = first; f < argc; f++) { /* unchanged, and cut off at every so many bytes */
         text t = read_file(argv[f]);
-        for (size_t cut = t.length; cut > 0; cut = cut > 997 ? cut - 997 : 0) LLVMFuzzerTestOneInput((const uint8_t *)t.bytes, cut);
+        for (size_t cut = t.length; cut > 0; cut = cut > 997 ? cut - 997 : 0)
+            LLVMFuzzerTestOneInput((const uint8_t *)t.bytes, cut);
         free(t.bytes);
     }
     for (unsigned long n = 0; n < mutations; n++) {

@@ -94,7 +94,8 @@ static void test_block_sum(void **state) {
         harness h;
         harness_load_file(&h, files[f]);
         float *x = harness_alloc(&h, N * 4), *out = harness_alloc(&h, 4), expected = 0;
-        for (int i = 0; i < N; i++) expected += x[i] = (float)(i % 17); /* small integers: any order gives the same sum */
+        for (int i = 0; i < N; i++)
+            expected += x[i] = (float)(i % 17); /* small integers: any order gives the same sum */
         struct {
             float *x, *out;
             int n;
@@ -105,7 +106,8 @@ static void test_block_sum(void **state) {
             harness_ok(&h, "block_sum", 5, 256, &p);
             assert_true(*out == expected);
         }
-        assert_int_equal(sim_function_get_info(sim_module_find_function(h.module, "block_sum"))->static_shared_bytes, 1024);
+        assert_int_equal(sim_function_get_info(sim_module_find_function(h.module, "block_sum"))->static_shared_bytes,
+                         1024);
         harness_free(&h);
     }
 }
@@ -156,7 +158,8 @@ static void test_collatz(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vector_add), cmocka_unit_test(test_saxpy), cmocka_unit_test(test_scan_bytes),
-                                       cmocka_unit_test(test_block_sum),  cmocka_unit_test(test_histogram), cmocka_unit_test(test_collatz)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vector_add), cmocka_unit_test(test_saxpy),
+                                       cmocka_unit_test(test_scan_bytes), cmocka_unit_test(test_block_sum),
+                                       cmocka_unit_test(test_histogram),  cmocka_unit_test(test_collatz)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

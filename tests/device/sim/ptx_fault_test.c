@@ -12,10 +12,11 @@
 #include "tests/device/sim/ptx_harness.h"
 
 #define MODULE ".version 8.0\n.target sm_80\n.address_size 64\n"
-#define KERNEL(BODY)                                                                                                \
-    MODULE ".visible .entry k(.param .u64 data, .param .u64 extra) {\n"                                             \
-           ".reg .pred %p<10>; .reg .b16 %h<10>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<10>;\n"          \
-           "ld.param.u64 %rd1, [data]; ld.param.u64 %rd2, [extra]; mov.u32 %r1, %tid.x;\n" BODY "\nret;\n}\n"
+#define KERNEL(BODY)                                                                                                   \
+    MODULE                                                                                                             \
+        ".visible .entry k(.param .u64 data, .param .u64 extra) {\n"                                                   \
+        ".reg .pred %p<10>; .reg .b16 %h<10>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<10>;\n"                \
+        "ld.param.u64 %rd1, [data]; ld.param.u64 %rd2, [extra]; mov.u32 %r1, %tid.x;\n" BODY "\nret;\n}\n"
 
 typedef struct arguments {
     uint64_t data, extra;
@@ -29,7 +30,8 @@ static void expect_fault(const char *text, uint64_t offset, CUresult code, const
     harness_load(&h, text);
     arguments p = {address(harness_alloc(&h, 256)) + offset, 0};
     CUresult got = harness_run(&h, "k", 2, 64, &p);
-    if (got != code) fail_msg("%s: expected %d, got %d: %s", strstr(text, "extra];"), (int)code, (int)got, h.fault.message);
+    if (got != code)
+        fail_msg("%s: expected %d, got %d: %s", strstr(text, "extra];"), (int)code, (int)got, h.fault.message);
     assert_int_equal(h.fault.code, code);
     const char *const words[] = {"kernel k", first, second};
     for (int w = 0; w < 3; w++)
@@ -45,23 +47,33 @@ static void test_bad_accesses(void **state) {
     expect_fault(store, 4, CUDA_ERROR_ILLEGAL_ADDRESS, "PTX line 9", "st.global.u32 [%rd1], %r1");
     expect_fault(store, 2, CUDA_ERROR_MISALIGNED_ADDRESS, "thread (0,0,0)", "not a multiple of 4");
     expect_fault(KERNEL("ld.u64 %rd3, [%rd1+252];"), 0, CUDA_ERROR_MISALIGNED_ADDRESS, "ld.u64", "multiple of 8");
-    expect_fault(KERNEL("ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd1+4];"), 0, CUDA_ERROR_MISALIGNED_ADDRESS, "ld.global.v4", "multiple of 16");
-    expect_fault(KERNEL("ld.global.v2.u64 {%rd3, %rd4}, [%rd1+256];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "read of 16 bytes", "allocations");
-    expect_fault(KERNEL("mov.u64 %rd3, 0; ld.global.u8 %r2, [%rd3];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "read of 1 bytes at 0x0", "block (");
-    expect_fault(KERNEL("atom.global.add.u32 %r2, [%rd1+-4], 1;"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "atom.global.add", "write of 4");
-    expect_fault(KERNEL(".shared .b8 s[256]; mov.u32 %r2, s; add.u32 %r2, %r2, %r1; ld.shared.u32 %r2, [%r2];"), 0, CUDA_ERROR_MISALIGNED_ADDRESS, "thread (1,0,0)", "ld.shared");
-    expect_fault(KERNEL("mov.u32 %r2, 4096; ld.shared.u32 %r2, [%r2];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "shared memory", "which has 0 bytes");
-    expect_fault(KERNEL(".local .b8 l[64]; mov.u32 %r2, 64; st.local.u32 [%r2], %r1;"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "local memory", "64 bytes");
-    expect_fault(KERNEL(".local .b8 l[64]; mov.u64 %rd3, l; cvta.local.u64 %rd3, %rd3; ld.u32 %r2, [%rd3+-4];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "ld.u32", "read of 4");
-    expect_fault(KERNEL("mov.b64 %rd3, data; ld.param.u64 %rd3, [%rd3+16];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "kernel's parameters", "16 bytes");
+    expect_fault(KERNEL("ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd1+4];"), 0, CUDA_ERROR_MISALIGNED_ADDRESS,
+                 "ld.global.v4", "multiple of 16");
+    expect_fault(KERNEL("ld.global.v2.u64 {%rd3, %rd4}, [%rd1+256];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS,
+                 "read of 16 bytes", "allocations");
+    expect_fault(KERNEL("mov.u64 %rd3, 0; ld.global.u8 %r2, [%rd3];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS,
+                 "read of 1 bytes at 0x0", "block (");
+    expect_fault(KERNEL("atom.global.add.u32 %r2, [%rd1+-4], 1;"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "atom.global.add",
+                 "write of 4");
+    expect_fault(KERNEL(".shared .b8 s[256]; mov.u32 %r2, s; add.u32 %r2, %r2, %r1; ld.shared.u32 %r2, [%r2];"), 0,
+                 CUDA_ERROR_MISALIGNED_ADDRESS, "thread (1,0,0)", "ld.shared");
+    expect_fault(KERNEL("mov.u32 %r2, 4096; ld.shared.u32 %r2, [%r2];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS, "shared memory",
+                 "which has 0 bytes");
+    expect_fault(KERNEL(".local .b8 l[64]; mov.u32 %r2, 64; st.local.u32 [%r2], %r1;"), 0, CUDA_ERROR_ILLEGAL_ADDRESS,
+                 "local memory", "64 bytes");
+    expect_fault(KERNEL(".local .b8 l[64]; mov.u64 %rd3, l; cvta.local.u64 %rd3, %rd3; ld.u32 %r2, [%rd3+-4];"), 0,
+                 CUDA_ERROR_ILLEGAL_ADDRESS, "ld.u32", "read of 4");
+    expect_fault(KERNEL("mov.b64 %rd3, data; ld.param.u64 %rd3, [%rd3+16];"), 0, CUDA_ERROR_ILLEGAL_ADDRESS,
+                 "kernel's parameters", "16 bytes");
 }
 
 static void test_read_only_and_uninitialised(void **state) {
     (void)state;
-    const char *text = MODULE ".const .u32 c[4] = {1, 2, 3, 4};\n"
-                              ".visible .entry w() { .reg .b64 %rd1; mov.u64 %rd1, c; st.global.u32 [%rd1+4], 0; ret; }\n"
-                              ".visible .entry r(.param .u64 p) { .reg .b64 %rd1; .reg .b32 %r<4>; ld.param.u64 %rd1, [p];\n"
-                              "st.global.u16 [%rd1+6], 1; ld.global.u16 %r1, [%rd1+6]; ld.global.u32 %r2, [%rd1+4]; ret; }\n";
+    const char *text = MODULE
+        ".const .u32 c[4] = {1, 2, 3, 4};\n"
+        ".visible .entry w() { .reg .b64 %rd1; mov.u64 %rd1, c; st.global.u32 [%rd1+4], 0; ret; }\n"
+        ".visible .entry r(.param .u64 p) { .reg .b64 %rd1; .reg .b32 %r<4>; ld.param.u64 %rd1, [p];\n"
+        "st.global.u16 [%rd1+6], 1; ld.global.u16 %r1, [%rd1+6]; ld.global.u32 %r2, [%rd1+4]; ret; }\n";
     harness h;
     harness_load(&h, text);
     assert_int_equal(harness_run(&h, "w", 1, 1, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -75,24 +87,33 @@ static void test_read_only_and_uninitialised(void **state) {
 
 static void test_other_faults(void **state) {
     (void)state;
-    expect_fault(KERNEL("setp.eq.u32 %p1, %r1, 40; @%p1 trap;"), 0, CUDA_ERROR_LAUNCH_FAILED, "thread (40,0,0)", "trap");
-    expect_fault(KERNEL("mov.u64 %rd3, 12345; p: .callprototype _ (); call %rd3, (), p;"), 0, CUDA_ERROR_INVALID_PC, "0x3039", "not the address of a function");
-    expect_fault(KERNEL("t: .branchtargets A, B; brx.idx %r1, t; A: B:"), 0, CUDA_ERROR_ILLEGAL_INSTRUCTION, "thread (2,0,0)", "2 targets");
+    expect_fault(KERNEL("setp.eq.u32 %p1, %r1, 40; @%p1 trap;"), 0, CUDA_ERROR_LAUNCH_FAILED, "thread (40,0,0)",
+                 "trap");
+    expect_fault(KERNEL("mov.u64 %rd3, 12345; p: .callprototype _ (); call %rd3, (), p;"), 0, CUDA_ERROR_INVALID_PC,
+                 "0x3039", "not the address of a function");
+    expect_fault(KERNEL("t: .branchtargets A, B; brx.idx %r1, t; A: B:"), 0, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                 "thread (2,0,0)", "2 targets");
     expect_fault(KERNEL("bar.sync %r1;"), 0, CUDA_ERROR_ILLEGAL_INSTRUCTION, "barrier 16", "16");
     expect_fault(KERNEL("bar.sync 1, 33;"), 0, CUDA_ERROR_ILLEGAL_INSTRUCTION, "33", "multiple of 32");
-    expect_fault(KERNEL("mov.u32 %r2, 1; shfl.sync.idx.b32 %r3, %r1, 0, 31, %r2;"), 0, CUDA_ERROR_ILLEGAL_INSTRUCTION, "membermask 0x00000001", "lane 1");
-    const char *recursion = MODULE ".func f(.reg .u32 a) { .reg .u32 b; .local .b8 l[64]; add.u32 b, a, 1; call f, (b); ret; }\n"
-                                   ".visible .entry k(.param .u64 data, .param .u64 extra) { call f, (1); ret; }\n";
+    expect_fault(KERNEL("mov.u32 %r2, 1; shfl.sync.idx.b32 %r3, %r1, 0, 31, %r2;"), 0, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                 "membermask 0x00000001", "lane 1");
+    const char *recursion = MODULE
+        ".func f(.reg .u32 a) { .reg .u32 b; .local .b8 l[64]; add.u32 b, a, 1; call f, (b); ret; }\n"
+        ".visible .entry k(.param .u64 data, .param .u64 extra) { call f, (1); ret; }\n";
     expect_fault(recursion, 0, CUDA_ERROR_ILLEGAL_ADDRESS, "overflows the stack", "call of 'f'");
 }
 
 static void test_deadlocks(void **state) {
     (void)state;
-    expect_fault(KERNEL("setp.lt.u32 %p1, %r1, 32; @%p1 bar.sync 1, 96;"), 0, CUDA_ERROR_LAUNCH_TIMEOUT, "deadlock", "bar.sync 1, 96");
-    expect_fault(KERNEL("setp.lt.u32 %p1, %r1, 32; @%p1 bra A; bar.sync 1; bra.uni B; A: bar.sync 2; B:"), 0, CUDA_ERROR_LAUNCH_TIMEOUT, "deadlock", "63 other threads");
+    expect_fault(KERNEL("setp.lt.u32 %p1, %r1, 32; @%p1 bar.sync 1, 96;"), 0, CUDA_ERROR_LAUNCH_TIMEOUT, "deadlock",
+                 "bar.sync 1, 96");
+    expect_fault(KERNEL("setp.lt.u32 %p1, %r1, 32; @%p1 bra A; bar.sync 1; bra.uni B; A: bar.sync 2; B:"), 0,
+                 CUDA_ERROR_LAUNCH_TIMEOUT, "deadlock", "63 other threads");
     /* Each half of a warp waits for the other at another instruction. */
-    expect_fault(KERNEL("and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; @%p1 bra A; shfl.sync.idx.b32 %r3, %r1, 0, 31, -1; bra.uni B;\n"
-                        "A: shfl.sync.idx.b32 %r3, %r1, 0, 31, -1; B:"), 0, CUDA_ERROR_LAUNCH_TIMEOUT, "deadlock", "shfl.sync");
+    expect_fault(KERNEL("and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; @%p1 bra A; shfl.sync.idx.b32 %r3, %r1, 0, 31, "
+                        "-1; bra.uni B;\n"
+                        "A: shfl.sync.idx.b32 %r3, %r1, 0, 31, -1; B:"),
+                 0, CUDA_ERROR_LAUNCH_TIMEOUT, "deadlock", "shfl.sync");
 }
 
 static void test_watchdog(void **state) {
@@ -174,7 +195,8 @@ static void test_refused(void **state) {
         {".version 8.0\n.target foo\n", "unknown target option 'foo'", CUDA_ERROR_INVALID_PTX},
         {MODULE ".address_size 32\n", "64-bit addresses", CUDA_ERROR_INVALID_PTX},
         {MODULE "hello", "directive is needed", CUDA_ERROR_INVALID_PTX},
-        {MODULE ".entry k { frobnicate.u32 %r1, 2; }", "line 4: the instruction 'frobnicate' is not known", CUDA_ERROR_INVALID_PTX},
+        {MODULE ".entry k { frobnicate.u32 %r1, 2; }", "line 4: the instruction 'frobnicate' is not known",
+         CUDA_ERROR_INVALID_PTX},
         {KERNEL("add.foo.u32 %r1, %r1, 1;"), "line 7: add: the modifier '.foo' is not known", CUDA_ERROR_INVALID_PTX},
         {KERNEL("add.u32 %r1, %r1;"), "add has 2 operands but needs 3", CUDA_ERROR_INVALID_PTX},
         {KERNEL("add.u32 %r1, %r1, %rd1;"), "'%rd1' of type .b64 stands where type .u32", CUDA_ERROR_INVALID_PTX},
@@ -186,7 +208,8 @@ static void test_refused(void **state) {
         {KERNEL("cvt.f32.s32 %f1, %r1;"), "needs a rounding mode", CUDA_ERROR_INVALID_PTX},
         {KERNEL("bra nowhere;"), "label 'nowhere' is not defined", CUDA_ERROR_INVALID_PTX},
         {KERNEL("call nobody, ();"), "'nobody' is not a function", CUDA_ERROR_INVALID_PTX},
-        {MODULE ".extern .func f();\n.entry k { call f, (); }", "'f' is called but not defined", CUDA_ERROR_INVALID_PTX},
+        {MODULE ".extern .func f();\n.entry k { call f, (); }", "'f' is called but not defined",
+         CUDA_ERROR_INVALID_PTX},
         {MODULE ".extern .global .u32 x;\n", "'x' is .extern and not defined", CUDA_ERROR_INVALID_PTX},
         {KERNEL(".reg .u32 a; .reg .u32 a;"), "'a' is declared twice", CUDA_ERROR_INVALID_PTX},
         {KERNEL("@%r1 mov.u32 %r1, 2;"), "not a predicate", CUDA_ERROR_INVALID_PTX},
@@ -236,7 +259,10 @@ static void test_small_log(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_accesses), cmocka_unit_test(test_read_only_and_uninitialised), cmocka_unit_test(test_other_faults), cmocka_unit_test(test_deadlocks),
-        cmocka_unit_test(test_watchdog),     cmocka_unit_test(test_cancel), cmocka_unit_test(test_geometry), cmocka_unit_test(test_refused), cmocka_unit_test(test_small_log)};
+        cmocka_unit_test(test_bad_accesses), cmocka_unit_test(test_read_only_and_uninitialised),
+        cmocka_unit_test(test_other_faults), cmocka_unit_test(test_deadlocks),
+        cmocka_unit_test(test_watchdog),     cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_geometry),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_small_log)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,8 @@ static void test_indirect_calls(void **state) {
     (void)state;
     int *out = harness_alloc(&h, 4 * 64);
     harness_ok(&h, "indirect_calls", 1, 64, &out);
-    for (int t = 0; t < 64; t++) assert_int_equal(out[t], t % 3 == 0 ? t * 5 + t + 3 : t % 3 == 1 ? t * 5 * (t + 3) : (t * 5) ^ (t + 3));
+    for (int t = 0; t < 64; t++)
+        assert_int_equal(out[t], t % 3 == 0 ? t * 5 + t + 3 : t % 3 == 1 ? t * 5 * (t + 3) : (t * 5) ^ (t + 3));
 }
 
 static int dense_switch(int v) {
@@ -147,7 +148,9 @@ static void test_generic_pointers(void **state) {
     int *p[] = {global, out};
     harness_ok(&h, "generic_pointers", 1, 64, p);
     for (int t = 0; t < 64; t++) {
-        int expected = t % 3 == 0 ? (63 - t) * 10 + 1000 + (1 << 20) : t % 3 == 1 ? t + 1000 + (1 << 21) : (t & 1 ? -t : t) + 1000 + (1 << 22);
+        int expected = t % 3 == 0   ? (63 - t) * 10 + 1000 + (1 << 20)
+                       : t % 3 == 1 ? t + 1000 + (1 << 21)
+                                    : (t & 1 ? -t : t) + 1000 + (1 << 22);
         assert_int_equal(out[t], expected);
     }
 }
@@ -186,7 +189,8 @@ static void test_warp_reduce(void **state) {
     uint64_t seed = 5;
     for (int i = 0; i < 32; i++) {
         in[i] = (int)harness_random(&seed) | 0x100;
-        sum = (int)((unsigned)sum + (unsigned)in[i]), low = in[i] < low ? in[i] : low, high = (unsigned)in[i] > high ? (unsigned)in[i] : high;
+        sum = (int)((unsigned)sum + (unsigned)in[i]), low = in[i] < low ? in[i] : low,
+        high = (unsigned)in[i] > high ? (unsigned)in[i] : high;
         all &= in[i], any |= in[i], odd ^= in[i];
     }
     int *p[] = {in, out};
@@ -259,7 +263,9 @@ static void test_asserts(void **state) {
     assert_non_null(strstr(h.fault.message, "features.cu"));
 }
 
-static bool near(double got, double expected, double relative) { return fabs(got - expected) <= relative * (fabs(expected) + 1e-30); }
+static bool near(double got, double expected, double relative) {
+    return fabs(got - expected) <= relative * (fabs(expected) + 1e-30);
+}
 
 static void test_math(void **state) {
     (void)state;
@@ -273,9 +279,11 @@ static void test_math(void **state) {
     for (int i = 0; i < N; i++) {
         double v = (double)x[i], d = dx[i];
         const float *f = y + i * 8;
-        const double expected[8] = {sin(v), exp(v), log(fabs(v) + 0.5), pow(fabs(v), 1.7), sqrt(fabs(v)), v / (v * v + 1), 1 / sqrt(fabs(v) + 1), tanh(v)};
+        const double expected[8] = {sin(v),        exp(v),          log(fabs(v) + 0.5),    pow(fabs(v), 1.7),
+                                    sqrt(fabs(v)), v / (v * v + 1), 1 / sqrt(fabs(v) + 1), tanh(v)};
         for (int k = 0; k < 8; k++)
-            if (fabs(expected[k]) < 1e38 && fabs(expected[k]) > 1e-37) assert_true(near((double)f[k], expected[k], 4e-6));
+            if (fabs(expected[k]) < 1e38 && fabs(expected[k]) > 1e-37)
+                assert_true(near((double)f[k], expected[k], 4e-6));
         assert_true(near(dy[i * 4], sin(d), 1e-13));
         assert_true(near(dy[i * 4 + 1], exp(d), 1e-14));
         assert_true(near(dy[i * 4 + 2], log(fabs(d) + 0.5), 1e-13));
@@ -292,9 +300,14 @@ static void test_wide_integers(void **state) {
     harness_ok(&h, "wide_integers", 1, N, p);
     for (int i = 0; i < N; i++) {
         unsigned __int128 product = (unsigned __int128)a[i] * b[i] + b[i];
-        uint64_t counts = (uint64_t)(__builtin_popcountll(a[i]) + (b[i] ? __builtin_clzll(b[i]) : 64) * 256 + (a[i] ? __builtin_ctzll(a[i]) + 1 : 0) * 65536);
-        const uint64_t expected[6] = {(uint64_t)product, (uint64_t)(product >> 64), b[i] ? a[i] / b[i] : 0, b[i] ? a[i] % b[i] : 0,
-                                      (uint64_t)((unsigned __int128)a[i] * b[i] >> 64), counts};
+        uint64_t counts = (uint64_t)(__builtin_popcountll(a[i]) + (b[i] ? __builtin_clzll(b[i]) : 64) * 256 +
+                                     (a[i] ? __builtin_ctzll(a[i]) + 1 : 0) * 65536);
+        const uint64_t expected[6] = {(uint64_t)product,
+                                      (uint64_t)(product >> 64),
+                                      b[i] ? a[i] / b[i] : 0,
+                                      b[i] ? a[i] % b[i] : 0,
+                                      (uint64_t)((unsigned __int128)a[i] * b[i] >> 64),
+                                      counts};
         assert_memory_equal(out + i * 6, expected, sizeof expected);
     }
 }
@@ -347,11 +360,15 @@ static void test_matrix_multiply(void **state) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, load, unload)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(test_struct_parameter), TEST(test_module_variables), TEST(test_recursion), TEST(test_struct_calls), TEST(test_indirect_calls),
-        TEST(test_dense_switch), TEST(test_local_array), TEST(test_generic_pointers), TEST(test_warp_intrinsics),
-        TEST(test_spin_locks), TEST(test_grid_barrier), TEST(test_last_block), TEST(test_asserts), TEST(test_math), TEST(test_wide_integers),
-        TEST(test_half_storage), TEST(test_prefix_sum), TEST(test_matrix_multiply)};
+    const struct CMUnitTest tests[] = {TEST(test_struct_parameter), TEST(test_module_variables),
+                                       TEST(test_recursion),        TEST(test_struct_calls),
+                                       TEST(test_indirect_calls),   TEST(test_dense_switch),
+                                       TEST(test_local_array),      TEST(test_generic_pointers),
+                                       TEST(test_warp_intrinsics),  TEST(test_spin_locks),
+                                       TEST(test_grid_barrier),     TEST(test_last_block),
+                                       TEST(test_asserts),          TEST(test_math),
+                                       TEST(test_wide_integers),    TEST(test_half_storage),
+                                       TEST(test_prefix_sum),       TEST(test_matrix_multiply)};
     file = "features_sm75.ptx";
     int failed = cmocka_run_group_tests_name("features for sm_75", tests, NULL, NULL);
     file = "features_sm90.ptx";

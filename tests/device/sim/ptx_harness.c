@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* -------------------------------------------------------------------------------------------------- device memory -- */
+/* ------------------------------------------------------------------------------------------------- device memory -- */
 
 const sim_range *sim_memory_lookup(sim_memory *memory, uint64_t address) {
     for (unsigned r = 0; r < memory->count; r++)
@@ -47,7 +47,7 @@ void *harness_alloc_tracked(harness *h, size_t bytes) {
     return memory;
 }
 
-/* -------------------------------------------------------------------------------------------------------- loading -- */
+/* ------------------------------------------------------------------------------------------------------- loading -- */
 
 void harness_load(harness *h, const char *text) {
     char log[HARNESS_LOG];
@@ -117,7 +117,7 @@ const char *harness_refused(const char *text, CUresult code) {
     return log;
 }
 
-/* ------------------------------------------------------------------------------------------------------- launching -- */
+/* ----------------------------------------------------------------------------------------------------- launching -- */
 
 CUresult harness_run(harness *h, const char *kernel, uint32_t grid, uint32_t block, const void *parameters) {
     sim_launch launch = h->launch;
@@ -142,7 +142,7 @@ void harness_ok(harness *h, const char *kernel, uint32_t grid, uint32_t block, c
     if (code != CUDA_SUCCESS) fail_msg("%s: %d: %s", kernel, (int)code, h->fault.message);
 }
 
-/* -------------------------------------------------------------------------------------------------- random numbers -- */
+/* ------------------------------------------------------------------------------------------------ random numbers -- */
 
 uint32_t harness_random(uint64_t *state) {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -150,8 +150,10 @@ uint32_t harness_random(uint64_t *state) {
 }
 
 uint32_t harness_edge32(uint64_t *state) {
-    static const uint32_t edges[] = {0, 1, 2, 31, 32, 33, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0x8000, 0xffff, 0x10000,
-                                     0x7fffff, 0x800000, 0xffffff, 0x7ffffffe, 0x7fffffff, 0x80000000u, 0x80000001u, 0xfffffffeu, 0xffffffffu};
+    static const uint32_t edges[] = {0,          1,           2,           31,          32,         33,
+                                     0x7f,       0x80,        0xff,        0x100,       0x7fff,     0x8000,
+                                     0xffff,     0x10000,     0x7fffff,    0x800000,    0xffffff,   0x7ffffffe,
+                                     0x7fffffff, 0x80000000u, 0x80000001u, 0xfffffffeu, 0xffffffffu};
     uint32_t r = harness_random(state);
     switch (r & 3) {
         case 0: return edges[(r >> 8) % (sizeof edges / sizeof *edges)];
@@ -161,8 +163,20 @@ uint32_t harness_edge32(uint64_t *state) {
 }
 
 uint64_t harness_edge64(uint64_t *state) {
-    static const uint64_t edges[] = {0, 1, 63, 64, UINT64_C(0x7fffffff), UINT64_C(0x80000000), UINT64_C(0xffffffff), UINT64_C(0x100000000),
-                                     INT64_MAX - 1, INT64_MAX, UINT64_C(1) << 63, (UINT64_C(1) << 63) + 1, UINT64_MAX - 1, UINT64_MAX};
+    static const uint64_t edges[] = {0,
+                                     1,
+                                     63,
+                                     64,
+                                     UINT64_C(0x7fffffff),
+                                     UINT64_C(0x80000000),
+                                     UINT64_C(0xffffffff),
+                                     UINT64_C(0x100000000),
+                                     INT64_MAX - 1,
+                                     INT64_MAX,
+                                     UINT64_C(1) << 63,
+                                     (UINT64_C(1) << 63) + 1,
+                                     UINT64_MAX - 1,
+                                     UINT64_MAX};
     uint32_t r = harness_random(state);
     uint64_t v = (uint64_t)harness_random(state) << 32 | harness_random(state);
     switch (r & 3) {
@@ -173,21 +187,33 @@ uint64_t harness_edge64(uint64_t *state) {
 }
 
 uint32_t harness_float32(uint64_t *state) {
-    static const uint32_t edges[] = {0, 0x80000000u, 0x3f800000, 0xbf800000u, 0x7f800000, 0xff800000u, 0x7fc00000, 0xffc12345u, 0x7f812345,
-                                     1, 0x80000001u, 0x007fffff, 0x807fffffu, 0x00800000, 0x80800000u, 0x7f7fffff, 0xff7fffffu, 0x4b000000,
-                                     0x4effffff, 0x4f000000, 0x4f800000, 0x5f000000, 0x3f000000, 0x3effffff, 0x40200000, 0x3fc00000};
+    static const uint32_t edges[] = {
+        0,          0x80000000u, 0x3f800000, 0xbf800000u, 0x7f800000, 0xff800000u, 0x7fc00000, 0xffc12345u, 0x7f812345,
+        1,          0x80000001u, 0x007fffff, 0x807fffffu, 0x00800000, 0x80800000u, 0x7f7fffff, 0xff7fffffu, 0x4b000000,
+        0x4effffff, 0x4f000000,  0x4f800000, 0x5f000000,  0x3f000000, 0x3effffff,  0x40200000, 0x3fc00000};
     uint32_t r = harness_random(state);
     switch (r & 3) {
         case 0: return edges[(r >> 8) % (sizeof edges / sizeof *edges)];
-        case 1: return (harness_random(state) & 0x807fffffu) | (120 + (r >> 8) % 16) << 23; /* near one: sums that cancel */
+        case 1:
+            return (harness_random(state) & 0x807fffffu) | (120 + (r >> 8) % 16) << 23; /* near one: sums that cancel */
         default: return harness_random(state);
     }
 }
 
 uint64_t harness_float64(uint64_t *state) {
-    static const uint64_t edges[] = {0, UINT64_C(1) << 63, UINT64_C(0x3ff0000000000000), UINT64_C(0xbff0000000000000), UINT64_C(0x7ff0000000000000),
-                                     UINT64_C(0xfff0000000000000), 1, UINT64_C(0x000fffffffffffff), UINT64_C(0x0010000000000000),
-                                     UINT64_C(0x7fefffffffffffff), UINT64_C(0x4330000000000000), UINT64_C(0x43e0000000000000), UINT64_C(0x41dfffffffc00000)};
+    static const uint64_t edges[] = {0,
+                                     UINT64_C(1) << 63,
+                                     UINT64_C(0x3ff0000000000000),
+                                     UINT64_C(0xbff0000000000000),
+                                     UINT64_C(0x7ff0000000000000),
+                                     UINT64_C(0xfff0000000000000),
+                                     1,
+                                     UINT64_C(0x000fffffffffffff),
+                                     UINT64_C(0x0010000000000000),
+                                     UINT64_C(0x7fefffffffffffff),
+                                     UINT64_C(0x4330000000000000),
+                                     UINT64_C(0x43e0000000000000),
+                                     UINT64_C(0x41dfffffffc00000)};
     uint32_t r = harness_random(state);
     uint64_t v = (uint64_t)harness_random(state) << 32 | harness_random(state);
     switch (r & 3) {

@@ -27,7 +27,8 @@ static size_t append_instruction(char *text, size_t used, const row *r) {
     char operands[128];
     size_t length = 0;
     for (unsigned n = 0; r->kinds[n]; n++)
-        length += (size_t)snprintf(operands + length, sizeof operands - length, "%s%%%c%u", n ? ", " : "", r->kinds[n], n ? n : 9);
+        length += (size_t)snprintf(operands + length, sizeof operands - length, "%s%%%c%u", n ? ", " : "", r->kinds[n],
+                                   n ? n : 9);
     const char *mark = strchr(r->instruction, '$');
     if (!mark) return append(text, used, "    %s %s;\n", r->instruction, operands);
     return append(text, used, "    %.*s%s%s;\n", (int)(mark - r->instruction), r->instruction, operands, mark + 1);
@@ -36,8 +37,10 @@ static size_t append_instruction(char *text, size_t used, const row *r) {
 static size_t append_kernel(char *text, size_t used, const row *r, unsigned index) {
     used = append(text, used,
                   ".visible .entry k%u(.param .u64 in, .param .u64 out) {\n"
-                  "    .reg .b16 %%h<10>;\n    .reg .b32 %%r<20>;\n    .reg .b64 %%l<20>;\n    .reg .f32 %%f<10>;\n    .reg .f64 %%d<10>;\n    .reg .pred %%p<10>;\n"
-                  "    mov.u32 %%r10, %%tid.x;\n    mov.u32 %%r11, %%ctaid.x;\n    mov.u32 %%r12, %%ntid.x;\n    mad.lo.u32 %%r10, %%r11, %%r12, %%r10;\n"
+                  "    .reg .b16 %%h<10>;\n    .reg .b32 %%r<20>;\n    .reg .b64 %%l<20>;\n    .reg .f32 %%f<10>;\n    "
+                  ".reg .f64 %%d<10>;\n    .reg .pred %%p<10>;\n"
+                  "    mov.u32 %%r10, %%tid.x;\n    mov.u32 %%r11, %%ctaid.x;\n    mov.u32 %%r12, %%ntid.x;\n    "
+                  "mad.lo.u32 %%r10, %%r11, %%r12, %%r10;\n"
                   "    ld.param.u64 %%l10, [in];\n    ld.param.u64 %%l11, [out];\n"
                   "    mad.wide.u32 %%l10, %%r10, 32, %%l10;\n    mad.wide.u32 %%l11, %%r10, 8, %%l11;\n",
                   index);
@@ -46,9 +49,13 @@ static size_t append_kernel(char *text, size_t used, const row *r, unsigned inde
         switch (r->kinds[n]) {
             case 'h': used = append(text, used, "    cvt.u16.u64 %%h%u, %%l%u;\n", n, n); break;
             case 'r': used = append(text, used, "    cvt.u32.u64 %%r%u, %%l%u;\n", n, n); break;
-            case 'f': used = append(text, used, "    cvt.u32.u64 %%r%u, %%l%u;\n    mov.b32 %%f%u, %%r%u;\n", n, n, n, n); break;
+            case 'f':
+                used = append(text, used, "    cvt.u32.u64 %%r%u, %%l%u;\n    mov.b32 %%f%u, %%r%u;\n", n, n, n, n);
+                break;
             case 'd': used = append(text, used, "    mov.b64 %%d%u, %%l%u;\n", n, n); break;
-            case 'p': used = append(text, used, "    and.b64 %%l12, %%l%u, 1;\n    setp.ne.u64 %%p%u, %%l12, 0;\n", n, n); break;
+            case 'p':
+                used = append(text, used, "    and.b64 %%l12, %%l%u, 1;\n    setp.ne.u64 %%p%u, %%l12, 0;\n", n, n);
+                break;
             default: break;
         }
     }
@@ -67,7 +74,8 @@ static size_t append_kernel(char *text, size_t used, const row *r, unsigned inde
 static uint64_t mask_of(char kind) {
     switch (kind) {
         case 'h': return 0xffff;
-        case 'r': case 'f': return UINT32_MAX;
+        case 'r':
+        case 'f': return UINT32_MAX;
         case 'p': return 1;
         default: return UINT64_MAX;
     }
@@ -111,11 +119,12 @@ static void check_row(harness *h, const row *r, unsigned index, double ulps, dou
     void *p[] = {in, out};
     harness_ok(h, kernel, GRID, BLOCK, p);
     for (unsigned i = 0; i < N; i++) {
-        uint64_t expected = r->model(in[i * 4], in[i * 4 + 1], in[i * 4 + 2], in[i * 4 + 3]) & mask, got = out[i] & mask;
+        uint64_t expected = r->model(in[i * 4], in[i * 4 + 1], in[i * 4 + 2], in[i * 4 + 3]) & mask,
+                 got = out[i] & mask;
         if (got == expected || (ulps > 0 && is_near(r->kinds[0], got, expected, ulps, absolute))) continue;
-        fail_msg("%s (%s) of %#llx, %#llx, %#llx, %#llx gives %#llx, not %#llx", r->instruction, r->kinds, (unsigned long long)in[i * 4],
-                 (unsigned long long)in[i * 4 + 1], (unsigned long long)in[i * 4 + 2], (unsigned long long)in[i * 4 + 3], (unsigned long long)got,
-                 (unsigned long long)expected);
+        fail_msg("%s (%s) of %#llx, %#llx, %#llx, %#llx gives %#llx, not %#llx", r->instruction, r->kinds,
+                 (unsigned long long)in[i * 4], (unsigned long long)in[i * 4 + 1], (unsigned long long)in[i * 4 + 2],
+                 (unsigned long long)in[i * 4 + 3], (unsigned long long)got, (unsigned long long)expected);
     }
 }
 

@@ -1,7 +1,9 @@
-/* Table-driven tests of single instructions: a row is an instruction with the kinds of its operands and a model in C.
+/* Table-driven tests of single instructions: a row is an instruction with the kinds of its operands and a model in
+ * C.
  *
- * Operand kinds: 'h' 16-bit, 'r' 32-bit and 'l' 64-bit integers, 'f' f32, 'd' f64, 'p' predicate. The first kind is the
- * result's; the others are sources. Values travel as 64-bit integers; what lies above a kind's width is not compared. */
+ * Operand kinds: 'h' 16-bit, 'r' 32-bit and 'l' 64-bit integers, 'f' f32, 'd' f64, 'p' predicate. The first kind is
+ * the result's; the others are sources. Values travel as 64-bit integers; what lies above a kind's width is not
+ * compared. */
 #ifndef MUSTER_TESTS_DEVICE_SIM_PTX_ROWS_H
 #define MUSTER_TESTS_DEVICE_SIM_PTX_ROWS_H
 
@@ -10,7 +12,8 @@
 typedef uint64_t row_model(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 
 typedef struct row {
-    const char *instruction; /* "add.u32"; "$" stands for operands when they are not the usual list, e.g. "lop3.b32 $, 0x1c" */
+    const char
+        *instruction; /* "add.u32"; "$" stands for operands when they are not the usual list, e.g. "lop3.b32 $, 0x1c" */
     const char *kinds;
     row_model *model;
 } row;

@@ -1,4 +1,5 @@
-/* Threads together: barriers, warp-level instructions under divergence, atomics, clusters, scheduling, special registers. */
+/* Threads together: barriers, warp-level instructions under divergence, atomics, clusters, scheduling, special
+ * registers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,12 +11,13 @@
 #include "tests/device/sim/ptx_harness.h"
 
 #define MODULE ".version 8.0\n.target sm_90\n.address_size 64\n"
-#define BEGIN                                                                                                    \
-    MODULE ".extern .shared .align 16 .b8 dynamic[];\n"                                                          \
-           ".visible .entry k(.param .u64 data) {\n"                                                             \
-           ".reg .pred %p<10>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .f32 %f<10>; .reg .f64 %fd<10>;\n"      \
-           "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;\n"  \
-           "ld.param.u64 %rd1, [data]; mul.wide.u32 %rd2, %r4, 4; add.u64 %rd2, %rd1, %rd2; mov.u32 %r5, %laneid;\n"
+#define BEGIN                                                                                                          \
+    MODULE                                                                                                             \
+        ".extern .shared .align 16 .b8 dynamic[];\n"                                                                   \
+        ".visible .entry k(.param .u64 data) {\n"                                                                      \
+        ".reg .pred %p<10>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .f32 %f<10>; .reg .f64 %fd<10>;\n"               \
+        "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;\n"           \
+        "ld.param.u64 %rd1, [data]; mul.wide.u32 %rd2, %r4, 4; add.u64 %rd2, %rd1, %rd2; mov.u32 %r5, %laneid;\n"
 #define END "\nDONE: st.global.u32 [%rd2], %r10;\nret;\n}\n"
 
 /* Runs the body, which leaves a result in %r10, under several seeds, and compares with the model of (block, thread). */
@@ -33,16 +35,18 @@ static void check(const char *body, uint32_t grid, uint32_t block, uint32_t (*mo
         harness_ok(&h, "k", grid, block, &data);
         for (uint32_t b = 0; b < grid; b++)
             for (uint32_t t = 0; t < block; t++)
-                if (data[b * block + t] != model(b, t)) fail_msg("%s: block %u thread %u seed %u: %u, not %u", body, b, t, (unsigned)seed, data[b * block + t], model(b, t));
+                if (data[b * block + t] != model(b, t))
+                    fail_msg("%s: block %u thread %u seed %u: %u, not %u", body, b, t, (unsigned)seed,
+                             data[b * block + t], model(b, t));
     }
     harness_free(&h);
     free(text);
 }
 
-#define MODEL(NAME, ...)                                            \
-    static uint32_t NAME(uint32_t block, uint32_t thread) {         \
-        (void)block, (void)thread;                                  \
-        return (uint32_t)(__VA_ARGS__);                             \
+#define MODEL(NAME, ...)                                                                                               \
+    static uint32_t NAME(uint32_t block, uint32_t thread) {                                                            \
+        (void)block, (void)thread;                                                                                     \
+        return (uint32_t)(__VA_ARGS__);                                                                                \
     }
 
 MODEL(neighbour, (thread + 1) % 96 * 3)
@@ -53,17 +57,31 @@ MODEL(early, thread < 40 ? 5 : 77)
 
 static void test_block_barriers(void **state) {
     (void)state;
-    check("mov.u32 %r6, dynamic; shl.b32 %r7, %r1, 2; add.u32 %r7, %r6, %r7; mul.lo.u32 %r8, %r1, 3; st.shared.u32 [%r7], %r8; bar.sync 0;\n"
-          "add.u32 %r9, %r1, 1; rem.u32 %r9, %r9, %r3; shl.b32 %r9, %r9, 2; add.u32 %r9, %r9, %r6; ld.shared.u32 %r10, [%r9];", 2, 96, neighbour);
-    check("rem.u32 %r6, %r1, 3; setp.eq.u32 %p1, %r6, 0; barrier.cta.red.popc.aligned.u32 %r10, 3, %p1;", 1, 96, popc_third);
-    check("setp.lt.u32 %p1, %r1, 96; bar.red.and.pred %p2, 1, %p1; bar.red.or.pred %p3, 1, !%p1; selp.b32 %r10, 1, 0, %p2; @%p3 mov.u32 %r10, 2;", 2, 96, reduced);
+    check(
+        "mov.u32 %r6, dynamic; shl.b32 %r7, %r1, 2; add.u32 %r7, %r6, %r7; mul.lo.u32 %r8, %r1, 3; st.shared.u32 "
+        "[%r7], %r8; bar.sync 0;\n"
+        "add.u32 %r9, %r1, 1; rem.u32 %r9, %r9, %r3; shl.b32 %r9, %r9, 2; add.u32 %r9, %r9, %r6; ld.shared.u32 %r10, "
+        "[%r9];",
+        2, 96, neighbour);
+    check("rem.u32 %r6, %r1, 3; setp.eq.u32 %p1, %r6, 0; barrier.cta.red.popc.aligned.u32 %r10, 3, %p1;", 1, 96,
+          popc_third);
+    check(
+        "setp.lt.u32 %p1, %r1, 96; bar.red.and.pred %p2, 1, %p1; bar.red.or.pred %p3, 1, !%p1; selp.b32 %r10, 1, 0, "
+        "%p2; @%p3 mov.u32 %r10, 2;",
+        2, 96, reduced);
     /* Warp 0 produces and only arrives; warps 1 and 2 wait for it. */
-    check("mov.u32 %r6, dynamic; shl.b32 %r7, %r5, 2; add.u32 %r6, %r6, %r7; setp.ge.u32 %p1, %r1, 32; @%p1 bra WAIT;\n"
-          "add.u32 %r10, %r5, 1000; st.shared.u32 [%r6], %r10; bar.arrive 5, 96; bra.uni DONE;\n"
-          "WAIT: bar.sync 5, 96; ld.shared.u32 %r10, [%r6];", 2, 96, from_producer);
+    check(
+        "mov.u32 %r6, dynamic; shl.b32 %r7, %r5, 2; add.u32 %r6, %r6, %r7; setp.ge.u32 %p1, %r1, 32; @%p1 bra WAIT;\n"
+        "add.u32 %r10, %r5, 1000; st.shared.u32 [%r6], %r10; bar.arrive 5, 96; bra.uni DONE;\n"
+        "WAIT: bar.sync 5, 96; ld.shared.u32 %r10, [%r6];",
+        2, 96, from_producer);
     /* Threads that have exited count as arrived. */
-    check("mov.u32 %r10, 5; setp.lt.u32 %p1, %r1, 40; st.global.u32 [%rd2], %r10; @%p1 exit; bar.sync 0; mov.u32 %r10, 77;", 1, 96, early);
-    check("mov.u32 %r10, 5; setp.lt.u32 %p1, %r1, 40; @%p1 bra DONE; bar.sync 0; bar.sync 0; mov.u32 %r10, 77;", 2, 96, early);
+    check(
+        "mov.u32 %r10, 5; setp.lt.u32 %p1, %r1, 40; st.global.u32 [%rd2], %r10; @%p1 exit; bar.sync 0; mov.u32 %r10, "
+        "77;",
+        1, 96, early);
+    check("mov.u32 %r10, 5; setp.lt.u32 %p1, %r1, 40; @%p1 bra DONE; bar.sync 0; bar.sync 0; mov.u32 %r10, 77;", 2, 96,
+          early);
 }
 
 MODEL(halves_sum, thread % 32 < 16 ? 120 : 376)
@@ -78,21 +96,46 @@ MODEL(partial, thread < 32 ? UINT32_MAX : 0xff)
 static void test_warp(void **state) {
     (void)state;
     /* Two halves of a warp reduce apart, each by its own membermask, in one instruction and under divergence. */
-    check("setp.lt.u32 %p1, %r5, 16; selp.b32 %r6, 0xffff, 0xffff0000, %p1; redux.sync.add.u32 %r10, %r5, %r6;", 1, 64, halves_sum);
-    check("setp.lt.u32 %p1, %r5, 16; @%p1 bra LOW; redux.sync.add.u32 %r10, %r5, 0xffff0000; bra.uni DONE; LOW: redux.sync.add.u32 %r10, %r5, 0x0000ffff;", 1, 64, halves_sum);
-    check("and.b32 %r6, %r5, 1; setp.eq.u32 %p1, %r6, 1; @%p1 bra ODD; and.b32 %r7, %r5, 3; setp.eq.u32 %p2, %r7, 0; vote.sync.ballot.b32 %r10, %p2, 0x55555555;\n"
-          "bra.uni DONE; ODD: vote.sync.ballot.b32 %r10, %p1, 0xaaaaaaaa;", 1, 32, odd_ballot);
-    check("and.b32 %r6, %r5, 1; setp.eq.u32 %p1, %r6, 1; @%p1 bra ODD; shfl.sync.bfly.b32 %r10, %r5, 4, 31, 0x55555555; bra.uni DONE;\n"
-          "ODD: add.u32 %r7, %r5, 100; shfl.sync.bfly.b32 %r10, %r7, 2, 31, 0xaaaaaaaa;", 1, 64, even_then_odd);
+    check("setp.lt.u32 %p1, %r5, 16; selp.b32 %r6, 0xffff, 0xffff0000, %p1; redux.sync.add.u32 %r10, %r5, %r6;", 1, 64,
+          halves_sum);
+    check(
+        "setp.lt.u32 %p1, %r5, 16; @%p1 bra LOW; redux.sync.add.u32 %r10, %r5, 0xffff0000; bra.uni DONE; LOW: "
+        "redux.sync.add.u32 %r10, %r5, 0x0000ffff;",
+        1, 64, halves_sum);
+    check(
+        "and.b32 %r6, %r5, 1; setp.eq.u32 %p1, %r6, 1; @%p1 bra ODD; and.b32 %r7, %r5, 3; setp.eq.u32 %p2, %r7, 0; "
+        "vote.sync.ballot.b32 %r10, %p2, 0x55555555;\n"
+        "bra.uni DONE; ODD: vote.sync.ballot.b32 %r10, %p1, 0xaaaaaaaa;",
+        1, 32, odd_ballot);
+    check(
+        "and.b32 %r6, %r5, 1; setp.eq.u32 %p1, %r6, 1; @%p1 bra ODD; shfl.sync.bfly.b32 %r10, %r5, 4, 31, 0x55555555; "
+        "bra.uni DONE;\n"
+        "ODD: add.u32 %r7, %r5, 100; shfl.sync.bfly.b32 %r10, %r7, 2, 31, 0xaaaaaaaa;",
+        1, 64, even_then_odd);
     /* Lanes come to one instruction at different times, from a loop that they leave one by one. */
-    check("mov.u32 %r6, 0; L: setp.ge.u32 %p1, %r6, %r5; @%p1 bra OUT; add.u32 %r6, %r6, 1; bra L; OUT: redux.sync.max.u32 %r10, %r6, -1;", 2, 64, met);
+    check(
+        "mov.u32 %r6, 0; L: setp.ge.u32 %p1, %r6, %r5; @%p1 bra OUT; add.u32 %r6, %r6, 1; bra L; OUT: "
+        "redux.sync.max.u32 %r10, %r6, -1;",
+        2, 64, met);
     /* bar.warp.sync at two places is one barrier. */
-    check("mov.u32 %r6, dynamic; setp.eq.u32 %p1, %r5, 31; @!%p1 bra OTHERS; st.shared.u32 [%r6], 31; bar.warp.sync -1; bra.uni BOTH;\n"
-          "OTHERS: bar.warp.sync -1; BOTH: ld.shared.u32 %r10, [%r6];", 1, 32, met);
+    check(
+        "mov.u32 %r6, dynamic; setp.eq.u32 %p1, %r5, 31; @!%p1 bra OTHERS; st.shared.u32 [%r6], 31; bar.warp.sync -1; "
+        "bra.uni BOTH;\n"
+        "OTHERS: bar.warp.sync -1; BOTH: ld.shared.u32 %r10, [%r6];",
+        1, 32, met);
     /* Lanes that have exited are not waited for. */
-    check("mov.u32 %r10, 9; st.global.u32 [%rd2], %r10; setp.lt.u32 %p1, %r5, 7; @%p1 exit; mov.u32 %r6, 1; redux.sync.add.u32 %r10, %r6, -1;", 1, 64, left_over);
-    check("setp.lt.u32 %p1, %r5, 12; selp.b32 %r6, 0xfff, 0xfffff000, %p1; elect.sync %r10|%p2, %r6; @%p2 add.u32 %r10, %r10, 1000;", 1, 32, elected);
-    check("setp.lt.u32 %p1, %r5, 8; @%p1 bra LOW; activemask.b32 %r10; bra.uni DONE; LOW: setp.eq.u32 %p2, %r5, %r5; vote.ballot.b32 %r10, %p2;", 1, 32, legacy);
+    check(
+        "mov.u32 %r10, 9; st.global.u32 [%rd2], %r10; setp.lt.u32 %p1, %r5, 7; @%p1 exit; mov.u32 %r6, 1; "
+        "redux.sync.add.u32 %r10, %r6, -1;",
+        1, 64, left_over);
+    check(
+        "setp.lt.u32 %p1, %r5, 12; selp.b32 %r6, 0xfff, 0xfffff000, %p1; elect.sync %r10|%p2, %r6; @%p2 add.u32 %r10, "
+        "%r10, 1000;",
+        1, 32, elected);
+    check(
+        "setp.lt.u32 %p1, %r5, 8; @%p1 bra LOW; activemask.b32 %r10; bra.uni DONE; LOW: setp.eq.u32 %p2, %r5, %r5; "
+        "vote.ballot.b32 %r10, %p2;",
+        1, 32, legacy);
     check("activemask.b32 %r10;", 1, 40, partial);
 }
 
@@ -131,8 +174,12 @@ static void test_atomics(void **state) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         char text[2048];
         snprintf(text, sizeof text,
-                 MODULE ".visible .entry k(.param .u64 data) { .reg .b32 %%r<20>; .reg .b64 %%rd<10>; .reg .f32 %%f<4>; .reg .f64 %%fd<4>; .reg .b16 %%h<4>;\n"
-                        "mov.u32 %%r1, %%tid.x; cvt.u64.u32 %%rd3, %%r1; cvt.u16.u32 %%h2, %%r1; mov.u16 %%h3, 7; ld.param.u64 %%rd1, [data];\n%s\nret; }\n", cases[c].text);
+                 MODULE
+                 ".visible .entry k(.param .u64 data) { .reg .b32 %%r<20>; .reg .b64 %%rd<10>; .reg .f32 %%f<4>; .reg "
+                 ".f64 %%fd<4>; .reg .b16 %%h<4>;\n"
+                 "mov.u32 %%r1, %%tid.x; cvt.u64.u32 %%rd3, %%r1; cvt.u16.u32 %%h2, %%r1; mov.u16 %%h3, 7; "
+                 "ld.param.u64 %%rd1, [data];\n%s\nret; }\n",
+                 cases[c].text);
         harness h;
         harness_load(&h, text);
         uint64_t *cell = harness_alloc(&h, 8);
@@ -140,7 +187,9 @@ static void test_atomics(void **state) {
             *cell = cases[c].before;
             h.launch.workers = workers;
             harness_ok(&h, "k", 1, 64, &cell);
-            if (*cell != cases[c].after) fail_msg("%s: %#llx, not %#llx", cases[c].text, (unsigned long long)*cell, (unsigned long long)cases[c].after);
+            if (*cell != cases[c].after)
+                fail_msg("%s: %#llx, not %#llx", cases[c].text, (unsigned long long)*cell,
+                         (unsigned long long)cases[c].after);
         }
         harness_free(&h);
     }
@@ -151,36 +200,57 @@ MODEL(subnormal_kept, 96)
 
 static void test_shared_atomics(void **state) {
     (void)state;
-    check("mov.u32 %r6, dynamic; setp.eq.u32 %p1, %r1, 0; @%p1 st.shared.u32 [%r6], 0; bar.sync 0; atom.shared.add.u32 %r7, [%r6], %r1; bar.sync 0; ld.shared.u32 %r10, [%r6];", 2, 96, shared_total);
-    check("mov.u64 %rd3, dynamic; cvta.shared.u64 %rd3, %rd3; setp.eq.u32 %p1, %r1, 0; @%p1 st.u32 [%rd3], 0; bar.sync 0; atom.add.u32 %r7, [%rd3], %r1; bar.sync 0; ld.u32 %r10, [%rd3];", 2, 96, shared_total);
-    check("mov.u32 %r6, dynamic; setp.eq.u32 %p1, %r1, 0; @%p1 st.shared.u32 [%r6], 0; bar.sync 0; mov.b32 %f1, 0f00000001; atom.shared.add.f32 %f2, [%r6], %f1; bar.sync 0; ld.shared.u32 %r10, [%r6];", 1, 96, subnormal_kept);
+    check(
+        "mov.u32 %r6, dynamic; setp.eq.u32 %p1, %r1, 0; @%p1 st.shared.u32 [%r6], 0; bar.sync 0; atom.shared.add.u32 "
+        "%r7, [%r6], %r1; bar.sync 0; ld.shared.u32 %r10, [%r6];",
+        2, 96, shared_total);
+    check(
+        "mov.u64 %rd3, dynamic; cvta.shared.u64 %rd3, %rd3; setp.eq.u32 %p1, %r1, 0; @%p1 st.u32 [%rd3], 0; bar.sync "
+        "0; atom.add.u32 %r7, [%rd3], %r1; bar.sync 0; ld.u32 %r10, [%rd3];",
+        2, 96, shared_total);
+    check(
+        "mov.u32 %r6, dynamic; setp.eq.u32 %p1, %r1, 0; @%p1 st.shared.u32 [%r6], 0; bar.sync 0; mov.b32 %f1, "
+        "0f00000001; atom.shared.add.f32 %f2, [%r6], %f1; bar.sync 0; ld.shared.u32 %r10, [%r6];",
+        1, 96, subnormal_kept);
 }
 
 /* ---- special registers, clusters ---- */
 
 static void test_special_registers(void **state) {
     (void)state;
-    static const char *text =
-        MODULE ".extern .shared .b8 d[]; .visible .entry k(.param .u64 data) { .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .pred %p<4>; .shared .b8 s[100];\n"
-               "mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %tid.z; mov.u32 %r4, %ntid.x; mov.u32 %r5, %ntid.y; mov.u32 %r6, %ntid.z;\n"
-               "mov.u32 %r7, %ctaid.x; mov.u32 %r8, %ctaid.y; mov.u32 %r9, %ctaid.z; mov.u32 %r10, %nctaid.x; mov.u32 %r11, %nctaid.y; mov.u32 %r12, %nctaid.z;\n"
-               "mad.lo.u32 %r13, %r9, %r11, %r8; mad.lo.u32 %r13, %r13, %r10, %r7; mad.lo.u32 %r14, %r3, %r5, %r2; mad.lo.u32 %r14, %r14, %r4, %r1;\n"
-               "mul.lo.u32 %r15, %r4, %r5; mul.lo.u32 %r15, %r15, %r6; mad.lo.u32 %r15, %r13, %r15, %r14; ld.param.u64 %rd1, [data]; mad.wide.u32 %rd1, %r15, 64, %rd1;\n"
-               "mov.u32 %r16, %laneid; mov.u32 %r17, %warpid; st.global.v2.u32 [%rd1], {%r16, %r17}; mov.u32 %r16, %lanemask_lt; mov.u32 %r17, %lanemask_ge; st.global.v2.u32 [%rd1+8], {%r16, %r17};\n"
-               "mov.u32 %r16, %lanemask_eq; mov.u32 %r17, %lanemask_le; st.global.v2.u32 [%rd1+16], {%r16, %r17}; mov.u32 %r16, %lanemask_gt; mov.u32 %r17, %nsmid; st.global.v2.u32 [%rd1+24], {%r16, %r17};\n"
-               "mov.u32 %r16, %dynamic_smem_size; mov.u32 %r17, %total_smem_size; st.global.v2.u32 [%rd1+32], {%r16, %r17}; mov.u64 %rd2, %clock64; mov.u64 %rd3, %clock64; sub.u64 %rd3, %rd3, %rd2;\n"
-               "mov.u64 %rd4, %globaltimer; setp.ne.u64 %p1, %rd4, 0; selp.u32 %r16, 1, 0, %p1; cvt.u32.u64 %r17, %rd3; st.global.v2.u32 [%rd1+40], {%r16, %r17}; mov.u32 %r16, %smid; mov.u32 %r17, d;\n"
-               "st.global.v2.u32 [%rd1+48], {%r16, %r17}; mov.u32 %r16, s; mov.u32 %r17, %nwarpid; st.global.v2.u32 [%rd1+56], {%r16, %r17}; ret; }\n";
+    static const char *text = MODULE
+        ".extern .shared .b8 d[]; .visible .entry k(.param .u64 data) { .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg "
+        ".pred %p<4>; .shared .b8 s[100];\n"
+        "mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %tid.z; mov.u32 %r4, %ntid.x; mov.u32 %r5, %ntid.y; "
+        "mov.u32 %r6, %ntid.z;\n"
+        "mov.u32 %r7, %ctaid.x; mov.u32 %r8, %ctaid.y; mov.u32 %r9, %ctaid.z; mov.u32 %r10, %nctaid.x; mov.u32 %r11, "
+        "%nctaid.y; mov.u32 %r12, %nctaid.z;\n"
+        "mad.lo.u32 %r13, %r9, %r11, %r8; mad.lo.u32 %r13, %r13, %r10, %r7; mad.lo.u32 %r14, %r3, %r5, %r2; mad.lo.u32 "
+        "%r14, %r14, %r4, %r1;\n"
+        "mul.lo.u32 %r15, %r4, %r5; mul.lo.u32 %r15, %r15, %r6; mad.lo.u32 %r15, %r13, %r15, %r14; ld.param.u64 %rd1, "
+        "[data]; mad.wide.u32 %rd1, %r15, 64, %rd1;\n"
+        "mov.u32 %r16, %laneid; mov.u32 %r17, %warpid; st.global.v2.u32 [%rd1], {%r16, %r17}; mov.u32 %r16, "
+        "%lanemask_lt; mov.u32 %r17, %lanemask_ge; st.global.v2.u32 [%rd1+8], {%r16, %r17};\n"
+        "mov.u32 %r16, %lanemask_eq; mov.u32 %r17, %lanemask_le; st.global.v2.u32 [%rd1+16], {%r16, %r17}; mov.u32 "
+        "%r16, %lanemask_gt; mov.u32 %r17, %nsmid; st.global.v2.u32 [%rd1+24], {%r16, %r17};\n"
+        "mov.u32 %r16, %dynamic_smem_size; mov.u32 %r17, %total_smem_size; st.global.v2.u32 [%rd1+32], {%r16, %r17}; "
+        "mov.u64 %rd2, %clock64; mov.u64 %rd3, %clock64; sub.u64 %rd3, %rd3, %rd2;\n"
+        "mov.u64 %rd4, %globaltimer; setp.ne.u64 %p1, %rd4, 0; selp.u32 %r16, 1, 0, %p1; cvt.u32.u64 %r17, %rd3; "
+        "st.global.v2.u32 [%rd1+40], {%r16, %r17}; mov.u32 %r16, %smid; mov.u32 %r17, d;\n"
+        "st.global.v2.u32 [%rd1+48], {%r16, %r17}; mov.u32 %r16, s; mov.u32 %r17, %nwarpid; st.global.v2.u32 "
+        "[%rd1+56], {%r16, %r17}; ret; }\n";
     harness h;
     harness_load(&h, text);
-    uint32_t (*data)[16] = harness_alloc(&h, 12 * 60 * 64);
+    uint32_t(*data)[16] = harness_alloc(&h, 12 * 60 * 64);
     h.launch.grid[0] = 2, h.launch.grid[1] = 3, h.launch.grid[2] = 2;
     h.launch.block[0] = 5, h.launch.block[1] = 4, h.launch.block[2] = 3;
     h.launch.dynamic_shared_bytes = 64;
     harness_ok(&h, "k", 0, 0, &data);
     for (uint32_t i = 0; i < 12 * 60; i++) {
         uint32_t lane = i % 60 % 32, bit = 1u << lane;
-        const uint32_t expected[16] = {lane, i % 60 / 32, bit - 1, ~(bit - 1), bit, bit * 2 - 1, ~(bit * 2 - 1), 4, 64, 112 + 64, 1, 1, i / 60 % 4, 112, 0, 64};
+        const uint32_t expected[16] = {lane,           i % 60 / 32, bit - 1, ~(bit - 1), bit, bit * 2 - 1,
+                                       ~(bit * 2 - 1), 4,           64,      112 + 64,   1,   1,
+                                       i / 60 % 4,     112,         0,       64};
         assert_memory_equal(data[i], expected, sizeof expected);
     }
     harness_free(&h);
@@ -189,17 +259,24 @@ static void test_special_registers(void **state) {
 static void test_clusters(void **state) {
     (void)state;
     /* Each block of a cluster writes its rank to its shared memory; all read the next one's. */
-    static const char *text =
-        MODULE ".visible .entry k(.param .u64 data) { .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .pred %p<4>; .shared .align 4 .b8 s[8];\n"
-               "mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, %cluster_nctarank; mov.u32 %r3, %clusterid.x; mov.u32 %r4, %nclusterid.x; mov.u32 %r5, %ctaid.x;\n"
-               "mad.lo.u32 %r6, %r3, 100, %r1; st.shared.u32 [s], %r6; st.shared.u32 [s+4], 0; barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;\n"
-               "add.u32 %r7, %r1, 1; rem.u32 %r7, %r7, %r2; mov.u32 %r8, s; mapa.shared::cluster.u32 %r9, %r8, %r7; ld.shared::cluster.u32 %r10, [%r9];\n"
-               "mov.u64 %rd3, s; cvta.shared.u64 %rd3, %rd3; mapa.u64 %rd4, %rd3, %r7; ld.u32 %r11, [%rd4]; getctarank.u64 %r12, %rd4; atom.shared::cluster.add.u32 %r13, [%r9+4], 1;\n"
-               "isspacep.shared::cluster %p1, %rd4; isspacep.shared %p2, %rd4; selp.u32 %r14, 10, 0, %p1; selp.u32 %r15, 1, 0, %p2; add.u32 %r14, %r14, %r15; barrier.cluster.arrive; barrier.cluster.wait;\n"
-               "ld.shared.u32 %r13, [s+4]; ld.param.u64 %rd1, [data]; mad.wide.u32 %rd1, %r5, 32, %rd1; st.global.v4.u32 [%rd1], {%r10, %r11, %r12, %r13}; st.global.v2.u32 [%rd1+16], {%r14, %r4}; ret; }\n";
+    static const char *text = MODULE
+        ".visible .entry k(.param .u64 data) { .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .pred %p<4>; .shared .align 4 "
+        ".b8 s[8];\n"
+        "mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, %cluster_nctarank; mov.u32 %r3, %clusterid.x; mov.u32 %r4, "
+        "%nclusterid.x; mov.u32 %r5, %ctaid.x;\n"
+        "mad.lo.u32 %r6, %r3, 100, %r1; st.shared.u32 [s], %r6; st.shared.u32 [s+4], 0; "
+        "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;\n"
+        "add.u32 %r7, %r1, 1; rem.u32 %r7, %r7, %r2; mov.u32 %r8, s; mapa.shared::cluster.u32 %r9, %r8, %r7; "
+        "ld.shared::cluster.u32 %r10, [%r9];\n"
+        "mov.u64 %rd3, s; cvta.shared.u64 %rd3, %rd3; mapa.u64 %rd4, %rd3, %r7; ld.u32 %r11, [%rd4]; getctarank.u64 "
+        "%r12, %rd4; atom.shared::cluster.add.u32 %r13, [%r9+4], 1;\n"
+        "isspacep.shared::cluster %p1, %rd4; isspacep.shared %p2, %rd4; selp.u32 %r14, 10, 0, %p1; selp.u32 %r15, 1, "
+        "0, %p2; add.u32 %r14, %r14, %r15; barrier.cluster.arrive; barrier.cluster.wait;\n"
+        "ld.shared.u32 %r13, [s+4]; ld.param.u64 %rd1, [data]; mad.wide.u32 %rd1, %r5, 32, %rd1; st.global.v4.u32 "
+        "[%rd1], {%r10, %r11, %r12, %r13}; st.global.v2.u32 [%rd1+16], {%r14, %r4}; ret; }\n";
     harness h;
     harness_load(&h, text);
-    uint32_t (*data)[8] = harness_alloc(&h, 12 * 32);
+    uint32_t(*data)[8] = harness_alloc(&h, 12 * 32);
     h.launch.cluster[0] = 4;
     for (uint32_t workers = 1; workers <= 2; workers++) {
         h.launch.workers = h.launch.seed = workers;
@@ -219,9 +296,12 @@ static void test_seeds(void **state) {
     (void)state;
     /* Threads draw tickets; the order is the interleaving. The same seed gives the same, others differ. */
     harness h;
-    harness_load(&h, MODULE ".visible .entry k(.param .u64 data) { .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .pred %p1; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r3, %r2, 128, %r1;\n"
-                            "ld.param.u64 %rd1, [data]; mov.u32 %r5, 0; L: add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 1000; @%p1 bra L; atom.global.add.u32 %r4, [%rd1], 1;\n"
-                            "mad.wide.u32 %rd2, %r3, 4, %rd1; st.global.u32 [%rd2+4], %r4; ret; }\n");
+    harness_load(&h, MODULE
+                 ".visible .entry k(.param .u64 data) { .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .pred %p1; mov.u32 "
+                 "%r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r3, %r2, 128, %r1;\n"
+                 "ld.param.u64 %rd1, [data]; mov.u32 %r5, 0; L: add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 1000; @%p1 "
+                 "bra L; atom.global.add.u32 %r4, [%rd1], 1;\n"
+                 "mad.wide.u32 %rd2, %r3, 4, %rd1; st.global.u32 [%rd2+4], %r4; ret; }\n");
     uint32_t *data = harness_alloc(&h, 4 + 4 * 1024), first[1025];
     unsigned different = 0;
     for (uint64_t seed = 1; seed < 8; seed++) {
@@ -245,9 +325,13 @@ static void test_seeds(void **state) {
 static void test_progress(void **state) {
     (void)state;
     harness h;
-    harness_load(&h, MODULE ".visible .entry k(.param .u64 data) { .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .pred %p1; .reg .pred %p2; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r6, %ntid.x;\n"
-                            "mad.lo.u32 %r3, %r2, %r6, %r1; ld.param.u64 %rd1, [data]; mov.u32 %r7, %nctaid.x; mul.lo.u32 %r7, %r7, %r6; sub.u32 %r7, %r7, 1; sub.u32 %r8, %r7, %r3;\n"
-                            "WAIT: ld.volatile.global.u32 %r4, [%rd1]; setp.ne.u32 %p1, %r4, %r8; @%p1 bra WAIT; add.u32 %r4, %r4, 1; st.volatile.global.u32 [%rd1], %r4; ret; }\n");
+    harness_load(&h, MODULE
+                 ".visible .entry k(.param .u64 data) { .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .pred %p1; .reg "
+                 ".pred %p2; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r6, %ntid.x;\n"
+                 "mad.lo.u32 %r3, %r2, %r6, %r1; ld.param.u64 %rd1, [data]; mov.u32 %r7, %nctaid.x; mul.lo.u32 %r7, "
+                 "%r7, %r6; sub.u32 %r7, %r7, 1; sub.u32 %r8, %r7, %r3;\n"
+                 "WAIT: ld.volatile.global.u32 %r4, [%rd1]; setp.ne.u32 %p1, %r4, %r8; @%p1 bra WAIT; add.u32 %r4, "
+                 "%r4, 1; st.volatile.global.u32 [%rd1], %r4; ret; }\n");
     uint32_t *turn = harness_alloc(&h, 4);
     for (uint64_t seed = 0; seed < 3; seed++) { /* the last thread goes first, through all warps and lanes */
         *turn = 0;
@@ -268,10 +352,14 @@ static void test_progress(void **state) {
 static void test_publication(void **state) {
     (void)state;
     harness h;
-    harness_load(&h, MODULE ".visible .entry k(.param .u64 data) { .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .pred %p1; .reg .pred %p2; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [data]; setp.ne.u32 %p1, %r2, 0;\n"
-                            "@%p1 bra READ; st.global.u32 [%rd1+4], 41; st.global.u32 [%rd1+8], 1; fence.acq_rel.gpu; st.relaxed.gpu.global.u32 [%rd1], 1; ret;\n"
-                            "READ: ld.acquire.gpu.global.u32 %r3, [%rd1]; setp.eq.u32 %p2, %r3, 0; @%p2 bra READ; membar.gl; ld.global.u32 %r4, [%rd1+4]; ld.global.u32 %r5, [%rd1+8]; add.u32 %r4, %r4, %r5;\n"
-                            "mad.wide.u32 %rd1, %r2, 4, %rd1; st.global.u32 [%rd1+12], %r4; ret; }\n");
+    harness_load(&h, MODULE
+                 ".visible .entry k(.param .u64 data) { .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .pred %p1; .reg "
+                 ".pred %p2; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [data]; setp.ne.u32 %p1, %r2, 0;\n"
+                 "@%p1 bra READ; st.global.u32 [%rd1+4], 41; st.global.u32 [%rd1+8], 1; fence.acq_rel.gpu; "
+                 "st.relaxed.gpu.global.u32 [%rd1], 1; ret;\n"
+                 "READ: ld.acquire.gpu.global.u32 %r3, [%rd1]; setp.eq.u32 %p2, %r3, 0; @%p2 bra READ; membar.gl; "
+                 "ld.global.u32 %r4, [%rd1+4]; ld.global.u32 %r5, [%rd1+8]; add.u32 %r4, %r4, %r5;\n"
+                 "mad.wide.u32 %rd1, %r2, 4, %rd1; st.global.u32 [%rd1+12], %r4; ret; }\n");
     uint32_t *data = harness_alloc(&h, 64);
     h.launch.cooperative = true;
     h.launch.workers = 3;
@@ -319,9 +407,15 @@ static void test_handwritten(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block_barriers), cmocka_unit_test(test_warp), cmocka_unit_test(test_atomics), cmocka_unit_test(test_shared_atomics),
-        cmocka_unit_test(test_special_registers), cmocka_unit_test(test_clusters), cmocka_unit_test(test_seeds), cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_publication), cmocka_unit_test(test_handwritten)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_block_barriers),
+                                       cmocka_unit_test(test_warp),
+                                       cmocka_unit_test(test_atomics),
+                                       cmocka_unit_test(test_shared_atomics),
+                                       cmocka_unit_test(test_special_registers),
+                                       cmocka_unit_test(test_clusters),
+                                       cmocka_unit_test(test_seeds),
+                                       cmocka_unit_test(test_progress),
+                                       cmocka_unit_test(test_publication),
+                                       cmocka_unit_test(test_handwritten)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
