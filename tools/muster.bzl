@@ -8,7 +8,8 @@
                    and exits after a visible skip where there is no driver or device. CUDA_VISIBLE_DEVICES reaches it.
   muster_bench     a benchmark or tool: a static program that is built with everything but run by nobody.
 
-  Sizes: small (60 s, the default) or medium (300 s), also under the sanitizers, which are five to ten times slower.
+  Sizes: small (60 s, the default) or medium (300 s), also under the sanitizers, which are five to ten times slower;
+  a test that would take minutes there is tagged "slow", and sanitizers leave it out.
   Layers, lowest first: //:muster_h, //base, //device, //device/sim, //cache, //scheduler, //:muster. A layer's
   visibility names the layers above it. Every test, benchmark and example that should run on a machine with GPUs is
   also named in tests/hardware/programs.bzl.
