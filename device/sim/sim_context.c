@@ -183,6 +183,7 @@ static void quiesce(sim_context *context) {
         if (busy) sim_wait(driver);
         stream = busy ? context->device->streams : stream->next;
     }
+    MU_TSAN_ACQUIRE(&context->device->order); /* pairs with take_turn's release */
     sim_unlock(driver);
 }
 

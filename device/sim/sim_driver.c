@@ -64,18 +64,14 @@ static void free_objects(sim_driver *driver) {
 }
 
 /* Unseen by ThreadSanitizer: the interpreter reads it at any time, and how soon does not matter. */
-#if MU_TSAN
-__attribute__((no_sanitize("thread"), noinline))
-#endif
-static void
-set_closing(sim_driver *driver) {
-    driver->closing = true;
-}
+static SIM_UNSEEN void set_closing(sim_driver *driver) { driver->closing = true; }
 
 static void destroy(mu_driver *table) {
     sim_driver *driver = table->instance;
     set_closing(driver);
     sim_executor_stop(driver);
+    for (uint32_t i = 0; i < driver->config.device_count; i++)
+        MU_TSAN_ACQUIRE(&driver->devices[i].order); /* pairs with take_turn's release: all strands are idle */
     free_objects(driver);
     leave_slot(driver);
     sim_table_destroy(driver->memory);

@@ -120,12 +120,16 @@ SIM_ENTRIES(ENTER, ENTER_VOID)
 /* Slots are numbered in octal, so that two digits can be pasted together: 00 to 077. */
 #define TIMES_8(X, high, ...)                                                                                          \
     X(high##0, __VA_ARGS__)                                                                                            \
-    X(high##1, __VA_ARGS__) X(high##2, __VA_ARGS__) X(high##3, __VA_ARGS__) X(high##4, __VA_ARGS__)                    \
-        X(high##5, __VA_ARGS__) X(high##6, __VA_ARGS__) X(high##7, __VA_ARGS__)
+    X(high##1, __VA_ARGS__)                                                                                            \
+    X(high##2, __VA_ARGS__)                                                                                            \
+    X(high##3, __VA_ARGS__)                                                                                            \
+    X(high##4, __VA_ARGS__) X(high##5, __VA_ARGS__) X(high##6, __VA_ARGS__) X(high##7, __VA_ARGS__)
 #define TIMES_64(X, ...)                                                                                               \
     TIMES_8(X, 0, __VA_ARGS__)                                                                                         \
-    TIMES_8(X, 01, __VA_ARGS__) TIMES_8(X, 02, __VA_ARGS__) TIMES_8(X, 03, __VA_ARGS__) TIMES_8(X, 04, __VA_ARGS__)    \
-        TIMES_8(X, 05, __VA_ARGS__) TIMES_8(X, 06, __VA_ARGS__) TIMES_8(X, 07, __VA_ARGS__)
+    TIMES_8(X, 01, __VA_ARGS__)                                                                                        \
+    TIMES_8(X, 02, __VA_ARGS__)                                                                                        \
+    TIMES_8(X, 03, __VA_ARGS__)                                                                                        \
+    TIMES_8(X, 04, __VA_ARGS__) TIMES_8(X, 05, __VA_ARGS__) TIMES_8(X, 06, __VA_ARGS__) TIMES_8(X, 07, __VA_ARGS__)
 _Static_assert(MU_SIM_MAX_INSTANCES == 64, "one slot function for each instance");
 
 #define SLOT_FUNCTION(n, member, parameters, arguments)                                                                \

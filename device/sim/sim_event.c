@@ -23,7 +23,7 @@ CUresult sim_record_await(sim_record *record, sim_context *context) {
     }
     if (code == CUDA_SUCCESS) {
         if (driver->host_ns < record->virtual_ns) driver->host_ns = record->virtual_ns;
-        MU_TSAN_ACQUIRE(&record->order); /* pairs with run_as_stream's release */
+        MU_TSAN_ACQUIRE(&record->order); /* pairs with take_turn's release */
     }
     sim_record_drop(record);
     return code;
@@ -140,7 +140,7 @@ CUresult sim_do_event_query(sim_driver *driver, CUevent handle) {
         code = CUDA_ERROR_NOT_READY;
     } else if (event->last) {
         if (driver->host_ns < event->last->virtual_ns) driver->host_ns = event->last->virtual_ns;
-        MU_TSAN_ACQUIRE(&event->last->order); /* pairs with run_as_stream's release */
+        MU_TSAN_ACQUIRE(&event->last->order); /* pairs with take_turn's release */
         /* The entry looked before the event was done: a fault in what came before it shows now at the latest. */
         code = sim_fault_observe(event->context);
     }

@@ -224,7 +224,7 @@ typedef struct branch_run {
     uint64_t *end_ns;  /* of each node, virtual */
     uint32_t *waiting; /* dependencies that have not run */
     uint32_t *ready;   /* a set of node indices */
-    uint32_t *lane;    /* which fiber: 0 is the stream's own */
+    uint32_t *lane;    /* which strand */
     bool *continued;   /* a later node has taken over the node's lane */
     char *order;       /* ThreadSanitizer: released by each node */
     char start;
@@ -261,55 +261,76 @@ static CUresult run_chain(graph_op *graph) {
 }
 
 /* Branches are histories of their own to ThreadSanitizer: a node goes on in the lane of one it depends on, when nobody
- * else has taken that, and otherwise gets a fresh one. */
-static void choose_lane(const shape *own, branch_run *run, uint32_t node, uint32_t *lanes) {
-    for (uint32_t d = own->first[node]; d < own->first[node + 1]; d++) {
-        uint32_t before = own->dependencies[d];
-        if (run->continued[before]) continue;
-        run->continued[before] = true;
-        run->lane[node] = run->lane[before];
-        return;
+ * else has taken that, and otherwise gets a fresh one. Returns how many there are. */
+static uint32_t choose_lanes(const shape *own, branch_run *run) {
+    uint32_t lanes = 0;
+    for (uint32_t node = 0; node < own->count; node++) {
+        uint32_t d = own->first[node], end = own->first[node + 1];
+        while (d < end && run->continued[own->dependencies[d]]) d++;
+        if (d < end) run->continued[own->dependencies[d]] = true;
+        run->lane[node] = d < end ? run->lane[own->dependencies[d]] : lanes++;
     }
-    run->lane[node] = (*lanes)++;
+    return lanes;
 }
 
-static void *lane_fiber(sim_stream *stream, uint32_t lane) {
-    if (lane == 0 || !stream->fiber) return stream->fiber;
-    if (!mu_grow(&stream->lanes, &stream->lane_capacity, lane, sizeof *stream->lanes)) return stream->fiber;
-    while (stream->lane_count < lane) stream->lanes[stream->lane_count++] = sim_fiber_create();
-    return stream->lanes[lane - 1];
+/* All of them before the first node runs, so that none begins with another's history. */
+static bool make_lanes(sim_stream *stream, uint32_t lanes) {
+    if (!stream->strand) return true;
+    if (!mu_grow(&stream->lanes, &stream->lane_capacity, lanes, sizeof *stream->lanes)) return false;
+    while (stream->lane_count < lanes) {
+        stream->lanes[stream->lane_count] = sim_strand_create();
+        if (!stream->lanes[stream->lane_count]) return false;
+        stream->lane_count++;
+    }
+    return true;
 }
 
-#if MU_TSAN
-__attribute__((no_sanitize("thread"), noinline))
-#endif
-static CUresult
-run_node(graph_op *graph, branch_run *run, uint32_t node) {
-    sim_stream *stream = graph->op.stream;
-    const shape *own = graph->shape;
-    void *fiber = lane_fiber(stream, run->lane[node]);
-    if (fiber != stream->fiber) sim_fiber_switch(fiber);
-    if (fiber != stream->fiber) MU_TSAN_ACQUIRE(&run->start); /* pairs with the release in run_branches */
-    uint64_t end_ns = graph->op.begin_ns;
+typedef struct node_turn {
+    graph_op *graph;
+    branch_run *run;
+    uint32_t node;
+    CUresult code;
+} node_turn;
+
+/* On the lane's strand. */
+static SIM_UNSEEN void take_node_turn(void *argument) {
+    node_turn *taken = argument;
+    branch_run *run = taken->run;
+    const shape *own = taken->graph->shape;
+    uint32_t node = taken->node;
+    MU_TSAN_ACQUIRE(&run->start); /* pairs with the release in run_branches */
+    uint64_t end_ns = taken->graph->op.begin_ns;
     for (uint32_t d = own->first[node]; d < own->first[node + 1]; d++) {
         MU_TSAN_ACQUIRE(&run->order[own->dependencies[d]]); /* pairs with the release below */
         if (run->end_ns[own->dependencies[d]] > end_ns) end_ns = run->end_ns[own->dependencies[d]];
     }
-    CUresult code = run_work(stream, graph->works[node], &end_ns);
+    taken->code = run_work(taken->graph->op.stream, taken->graph->works[node], &end_ns);
     run->end_ns[node] = end_ns;
     MU_TSAN_RELEASE(&run->order[node]);
-    if (fiber != stream->fiber) sim_fiber_switch(stream->fiber);
-    return code;
 }
+
+static SIM_UNSEEN CUresult run_node(graph_op *graph, branch_run *run, uint32_t node) {
+    sim_stream *stream = graph->op.stream;
+    node_turn taken = {graph, run, node, CUDA_SUCCESS};
+    sim_strand_run(stream->strand ? stream->lanes[run->lane[node]] : NULL, take_node_turn, &taken);
+    return taken.code;
+}
+
+/* When the node ended, which its lane knows. */
+static SIM_UNSEEN uint64_t end_of(const branch_run *run, uint32_t node) { return run->end_ns[node]; }
 
 /* Nodes that are ready run in an order drawn from the seed. */
 static CUresult run_branches(graph_op *graph, branch_run *run) {
     const shape *own = graph->shape;
-    uint32_t ready = 0, lanes = 0;
+    uint32_t ready = 0;
     uint64_t latest_ns = graph->op.begin_ns;
     for (uint32_t i = 0; i < own->count; i++) {
         run->waiting[i] = own->first[i + 1] - own->first[i];
         if (!run->waiting[i]) run->ready[ready++] = i;
+    }
+    if (!make_lanes(graph->op.stream, choose_lanes(own, run))) {
+        sim_fault_kernel(graph->op.stream->context, CUDA_ERROR_OUT_OF_MEMORY, "no host memory to run a graph");
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     MU_TSAN_RELEASE(&run->start);
     CUresult code = CUDA_SUCCESS;
@@ -317,9 +338,8 @@ static CUresult run_branches(graph_op *graph, branch_run *run) {
         uint32_t at = (uint32_t)(sim_random(&graph->op.stream->branch_random) % ready);
         uint32_t node = run->ready[at];
         run->ready[at] = run->ready[--ready];
-        choose_lane(own, run, node, &lanes);
         code = run_node(graph, run, node);
-        if (run->end_ns[node] > latest_ns) latest_ns = run->end_ns[node];
+        if (end_of(run, node) > latest_ns) latest_ns = end_of(run, node);
         for (uint32_t i = node + 1; i < own->count; i++) /* who depends comes later */
             for (uint32_t d = own->first[i]; d < own->first[i + 1]; d++)
                 if (own->dependencies[d] == node && --run->waiting[i] == 0) run->ready[ready++] = i;

@@ -2,56 +2,33 @@
  * runs them one at a time; and the one thread for host functions. */
 #include "device/sim/sim_queue.h"
 
-/* ---------------------------------------------------------------------------------------------------------- fibers -- */
+/* ------------------------------------------------------------------------------------------------------- one by one -- */
 
-#if MU_TSAN
-void *__tsan_get_current_fiber(void);
-void *__tsan_create_fiber(unsigned flags);
-void __tsan_destroy_fiber(void *fiber);
-void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+typedef struct turn {
+    sim_stream *stream;
+    sim_op *op;
+    uint64_t begin_ns, cost_ns;
+} turn;
 
-void *sim_fiber_create(void) { return __tsan_create_fiber(0); }
-void sim_fiber_destroy(void *fiber) {
-    if (fiber) __tsan_destroy_fiber(fiber);
-}
-void *sim_fiber_current(void) { return __tsan_get_current_fiber(); }
-void sim_fiber_switch(void *fiber) { __tsan_switch_to_fiber(fiber, 1 /* no synchronisation */); }
-#else
-void *sim_fiber_create(void) { return NULL; }
-void sim_fiber_destroy(void *fiber) { (void)fiber; }
-void *sim_fiber_current(void) { return NULL; }
-void sim_fiber_switch(void *fiber) { (void)fiber; }
-#endif
-
-#if MU_TSAN
-#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
-void AnnotateIgnoreWritesBegin(const char *file, int line);
-void AnnotateIgnoreWritesEnd(const char *file, int line);
-
-void sim_free_unordered(void *pointer) {
-    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
-    mu_free(pointer);
-    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
-}
-#else
-#define UNSEEN
-void sim_free_unordered(void *pointer) { mu_free(pointer); }
-#endif
-
-/* Uninstrumented, so that no function entry lands on one fiber's stack and its exit on another's, and so that times
- * pass between them. Returns what the operation cost in virtual time. */
-static UNSEEN uint64_t run_as_stream(sim_stream *stream, sim_op *op, uint64_t begin_ns) {
-    void *here = sim_fiber_current();
-    if (stream->fiber) sim_fiber_switch(stream->fiber);
+/* On the stream's strand. Unseen, so that the turn passes between threads without a word. */
+static SIM_UNSEEN void take_turn(void *argument) {
+    turn *taken = argument;
+    sim_op *op = taken->op;
     MU_TSAN_ACQUIRE(&op->order); /* pairs with the release in sim_enqueue: what the caller did happened before */
     if (op->waits_for) MU_TSAN_ACQUIRE(&op->waits_for->order); /* pairs with the release below, on the other stream */
-    op->begin_ns = begin_ns;
+    op->begin_ns = taken->begin_ns;
     if (op->run) op->run(op);
-    uint64_t cost_ns = op->cost_ns;
+    taken->cost_ns = op->cost_ns;
     if (op->records) MU_TSAN_RELEASE(&op->records->order);
-    MU_TSAN_RELEASE(&stream->order); /* pairs with the acquire of who synchronises with the stream */
-    if (stream->fiber) sim_fiber_switch(here);
-    return cost_ns;
+    MU_TSAN_RELEASE(&taken->stream->order);                  /* pairs with the acquire of who synchronises with it, */
+    MU_TSAN_RELEASE(&taken->stream->context->device->order); /* or with the whole device */
+}
+
+/* Returns what the operation cost in virtual time. */
+static SIM_UNSEEN uint64_t run_as_stream(sim_stream *stream, sim_op *op, uint64_t begin_ns) {
+    turn taken = {stream, op, begin_ns, 0};
+    sim_strand_run(stream->strand, take_turn, &taken);
+    return taken.cost_ns;
 }
 
 /* ------------------------------------------------------------------------------------------------------- execution -- */

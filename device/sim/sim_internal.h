@@ -17,6 +17,15 @@
 #include "device/sim/sim_config.h"
 #include "device/sim/sim_entries.h"
 
+/* A function that ThreadSanitizer does not look into: its accesses and atomics order nothing. */
+#if !MU_TSAN
+#define SIM_UNSEEN
+#elif defined(__clang__) /* whose no_sanitize still sees atomics */
+#define SIM_UNSEEN __attribute__((disable_sanitizer_instrumentation, noinline))
+#else
+#define SIM_UNSEEN __attribute__((no_sanitize("thread"), noinline))
+#endif
+
 typedef struct sim_driver sim_driver;
 typedef struct sim_device sim_device;
 typedef struct sim_context sim_context;
@@ -116,6 +125,7 @@ struct sim_device {
     sim_context *primary;                                 /* NULL while nobody retains it */
     uint64_t compute_ns, upload_ns, download_ns, peer_ns; /* virtual time: until when an engine is taken */
     uint32_t outstanding_highest;
+    char order; /* ThreadSanitizer: released after each operation, acquired by who waits for the device */
     atomic_uint_fast64_t stalls, kernels, instructions; /* statistics; relaxed */
 
     /* Memory (sim_heap.c); relaxed: only the counts matter. */

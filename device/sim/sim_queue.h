@@ -16,10 +16,10 @@ typedef struct sim_op sim_op;
 struct sim_op {
     sim_op *next;
     sim_stream *stream;
-    /* Does the work, on the executor, without the lock and, under ThreadSanitizer, as the stream's fiber. May be NULL.
+    /* Does the work, on the executor, without the lock and, under ThreadSanitizer, on the stream's strand. May be NULL.
      * What goes wrong it reports itself (sim_fault_kernel) and returns. */
     CUresult (*run)(sim_op *op);
-    /* Books the end, whether it ran or was dropped: executor, not locked, not as the fiber, before anybody learns of it.
+    /* Books the end, whether it ran or was dropped: executor, not locked, not on the strand, before anybody learns of it.
      * May be NULL. */
     void (*finish)(sim_op *op);
     /* Frees the operation. Executor or caller, not locked. */
@@ -30,7 +30,7 @@ struct sim_op {
     bool counted;               /* against the limit of outstanding calls */
     bool ran;                   /* false in finish and release: dropped */
     uint64_t issued_ns;         /* virtual time of the call */
-    uint64_t begin_ns, cost_ns; /* virtual time: when it began, and how long it took (set by run). The fiber's */
+    uint64_t begin_ns, cost_ns; /* virtual time: when it began, and how long it took (set by run). The strand's */
     uint64_t *engine_ns;        /* a device's engine that it occupies, NULL when none */
     char order;                 /* ThreadSanitizer: released by the caller, acquired by the stream */
 };
@@ -52,8 +52,8 @@ struct sim_stream {
     uint64_t legacy_seen;         /* how far this stream waits for the default stream */
     uint64_t virtual_ns;
     sim_capture *_Atomic capture; /* written locked; read without: relaxed, a capture is one thread's affair */
-    void *fiber;                  /* ThreadSanitizer; NULL otherwise */
-    void **lanes;                 /* fibers for the branches of graphs */
+    struct sim_strand *strand;
+    struct sim_strand **lanes; /* for the branches of graphs */
     size_t lane_count, lane_capacity;
     uint64_t branch_random; /* the executor's: order of a graph's branches */
     char order;             /* ThreadSanitizer: released after each operation, acquired by who synchronises */
@@ -110,15 +110,14 @@ void sim_executor_stop(sim_driver *driver);       /* all of them: joins */
 /* Runs one operation here and now (null mode). */
 CUresult sim_execute_inline(sim_stream *stream, sim_op *op);
 
-/* Frees what a stream's fiber has read: the executor knows that it is through with it, ThreadSanitizer does not. */
+/* Strands (sim_strand.c): ThreadSanitizer's view of streams. NULL, and direct calls, in ordinary builds. Running waits
+ * until the function has returned, and orders nothing. */
+typedef struct sim_strand sim_strand;
+sim_strand *sim_strand_create(void);
+void sim_strand_destroy(sim_strand *strand); /* NULL is ignored */
+void sim_strand_run(sim_strand *strand, void (*function)(void *), void *argument);
+/* Frees what a strand has read: the executor knows that it is through with it, ThreadSanitizer does not. */
 void sim_free_unordered(void *pointer);
-
-/* ThreadSanitizer's fibers: a stream's history is its own, whichever thread runs it. Nothing in ordinary builds. */
-void *sim_fiber_create(void);
-void sim_fiber_destroy(void *fiber);
-void *sim_fiber_current(void);
-void sim_fiber_switch(void *fiber); /* no order is implied */
-
 /* Deterministic interleaving. */
 static inline uint64_t sim_random(uint64_t *state) { /* splitmix64 */
     uint64_t value = *state += 0x9e3779b97f4a7c15u;

@@ -44,7 +44,7 @@ CUresult sim_stream_drain(sim_stream *stream) {
     stream->pins--;
     if (code == CUDA_SUCCESS) {
         host_saw(context->driver, stream->virtual_ns);
-        MU_TSAN_ACQUIRE(&stream->order); /* pairs with run_as_stream's release */
+        MU_TSAN_ACQUIRE(&stream->order); /* pairs with take_turn's release */
     }
     if (sim_stream_is_over(stream)) sim_stream_free(stream);
     return code;
@@ -67,10 +67,8 @@ static CUresult drain_streams(sim_device *device, sim_context *waiter, const sim
         code = sim_context_error(waiter);
     }
     for (sim_stream *stream = device->streams; stream; stream = stream->next)
-        if (!only || stream->context == only) {
-            host_saw(device->driver, stream->virtual_ns);
-            MU_TSAN_ACQUIRE(&stream->order);
-        }
+        if (!only || stream->context == only) host_saw(device->driver, stream->virtual_ns);
+    MU_TSAN_ACQUIRE(&device->order); /* pairs with take_turn's release; streams that are gone included */
     return code;
 }
 
@@ -98,7 +96,7 @@ sim_stream *sim_stream_create(sim_context *context, bool blocking) {
         mu_free(stream);
         return NULL;
     }
-    stream->fiber = driver->null_mode ? NULL : sim_fiber_create();
+    stream->strand = driver->null_mode ? NULL : sim_strand_create();
     sim_lock(driver);
     stream->next = context->device->streams;
     context->device->streams = stream;
@@ -117,9 +115,9 @@ void sim_stream_free(sim_stream *stream) {
         op->release(op);
         op = next;
     }
-    for (size_t i = 0; i < stream->lane_count; i++) sim_fiber_destroy(stream->lanes[i]);
+    for (size_t i = 0; i < stream->lane_count; i++) sim_strand_destroy(stream->lanes[i]);
     sim_free_unordered(stream->lanes);
-    sim_fiber_destroy(stream->fiber);
+    sim_strand_destroy(stream->strand);
     sim_free_unordered(stream);
 }
 
@@ -286,7 +284,7 @@ CUresult sim_enqueue(sim_stream *stream, sim_op *op, bool wait) {
     sim_driver *driver = stream->context->driver;
     if (driver->null_mode) return sim_execute_inline(stream, op);
     op->stream = stream;
-    MU_TSAN_RELEASE(&op->order); /* pairs with run_as_stream's acquire */
+    MU_TSAN_RELEASE(&op->order); /* pairs with take_turn's acquire */
     sim_lock(driver);
     CUresult code = enqueue_locked(stream, op, wait);
     sim_unlock(driver);

@@ -8,12 +8,6 @@
 
 #include "device/sim/sim_heap.h"
 
-#if MU_TSAN
-#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
-#else
-#define UNSEEN
-#endif
-
 enum { BUCKET = 128, REMEMBERED = 256 };
 
 typedef struct bucket {
@@ -37,7 +31,7 @@ struct sim_table {
 
 #define WRITER 0x80000000u
 
-static UNSEEN void read_lock(sim_table *table) {
+static SIM_UNSEEN void read_lock(sim_table *table) {
     for (unsigned spins = 0;; spins++) {
         uint32_t seen = __atomic_load_n(&table->lock, __ATOMIC_RELAXED);
         /* Acquire pairs with write_unlock's release: the reader sees the finished change. */
@@ -49,9 +43,9 @@ static UNSEEN void read_lock(sim_table *table) {
 }
 
 /* Release pairs with write_lock's acquire: the writer starts after the reads. */
-static UNSEEN void read_unlock(sim_table *table) { __atomic_fetch_sub(&table->lock, 1, __ATOMIC_RELEASE); }
+static SIM_UNSEEN void read_unlock(sim_table *table) { __atomic_fetch_sub(&table->lock, 1, __ATOMIC_RELEASE); }
 
-static UNSEEN void write_lock(sim_table *table) {
+static SIM_UNSEEN void write_lock(sim_table *table) {
     for (unsigned spins = 0;; spins++) {
         uint32_t free_lock = 0;
         if (__atomic_compare_exchange_n(&table->lock, &free_lock, WRITER, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
@@ -60,7 +54,7 @@ static UNSEEN void write_lock(sim_table *table) {
     }
 }
 
-static UNSEEN void write_unlock(sim_table *table) { __atomic_store_n(&table->lock, 0, __ATOMIC_RELEASE); }
+static SIM_UNSEEN void write_unlock(sim_table *table) { __atomic_store_n(&table->lock, 0, __ATOMIC_RELEASE); }
 
 sim_table *sim_table_create(void) { return mu_alloc_zeroed(1, sizeof(sim_table)); }
 
@@ -72,7 +66,7 @@ void sim_table_destroy(sim_table *table) {
 }
 
 /* The last bucket whose first block starts at or before `address`; 0 when none does. */
-static UNSEEN size_t find_bucket(const sim_table *table, uint64_t address) {
+static SIM_UNSEEN size_t find_bucket(const sim_table *table, uint64_t address) {
     size_t low = 0, high = table->count;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -85,7 +79,7 @@ static UNSEEN size_t find_bucket(const sim_table *table, uint64_t address) {
 }
 
 /* How many blocks of the bucket start at or before `address`. */
-static UNSEEN uint32_t find_in_bucket(const bucket *in, uint64_t address) {
+static SIM_UNSEEN uint32_t find_in_bucket(const bucket *in, uint64_t address) {
     uint32_t low = 0, high = in->count;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
@@ -98,7 +92,7 @@ static UNSEEN uint32_t find_in_bucket(const bucket *in, uint64_t address) {
 }
 
 /* Loops instead of memmove, whose interceptor would be seen. Volatile keeps the compiler from making one of them. */
-static UNSEEN void open_gap(bucket *in, uint32_t at) {
+static SIM_UNSEEN void open_gap(bucket *in, uint32_t at) {
     volatile bucket *moved = in;
     for (uint32_t i = in->count; i > at; i--) {
         moved->lows[i] = moved->lows[i - 1];
@@ -107,7 +101,7 @@ static UNSEEN void open_gap(bucket *in, uint32_t at) {
     in->count++;
 }
 
-static UNSEEN void close_gap(bucket *in, uint32_t at) {
+static SIM_UNSEEN void close_gap(bucket *in, uint32_t at) {
     volatile bucket *moved = in;
     in->count--;
     for (uint32_t i = at; i < in->count; i++) {
@@ -117,7 +111,7 @@ static UNSEEN void close_gap(bucket *in, uint32_t at) {
 }
 
 /* Puts an empty bucket at position `at`. */
-static UNSEEN bucket *insert_bucket(sim_table *table, size_t at) {
+static SIM_UNSEEN bucket *insert_bucket(sim_table *table, size_t at) {
     bucket *fresh = mu_alloc(sizeof *fresh);
     if (!fresh) return NULL;
     fresh->count = 0;
@@ -140,14 +134,14 @@ static UNSEEN bucket *insert_bucket(sim_table *table, size_t at) {
     return fresh;
 }
 
-static UNSEEN void remove_bucket(sim_table *table, size_t at) {
+static SIM_UNSEEN void remove_bucket(sim_table *table, size_t at) {
     mu_free(table->buckets[at]);
     table->count--;
     bucket *volatile *buckets = table->buckets;
     for (size_t i = at; i < table->count; i++) buckets[i] = buckets[i + 1];
 }
 
-static UNSEEN sim_block *find(const sim_table *table, uint64_t address) {
+static SIM_UNSEEN sim_block *find(const sim_table *table, uint64_t address) {
     if (!table->count) return NULL;
     const bucket *in = table->buckets[find_bucket(table, address)];
     uint32_t at = find_in_bucket(in, address);
@@ -156,7 +150,7 @@ static UNSEEN sim_block *find(const sim_table *table, uint64_t address) {
     return address < block->range.high ? block : NULL;
 }
 
-static UNSEEN sim_block *next(const sim_table *table, uint64_t low) {
+static SIM_UNSEEN sim_block *next(const sim_table *table, uint64_t low) {
     if (!table->count) return NULL;
     size_t b = find_bucket(table, low);
     const bucket *in = table->buckets[b];
@@ -165,14 +159,14 @@ static UNSEEN sim_block *next(const sim_table *table, uint64_t low) {
     return b + 1 < table->count ? table->buckets[b + 1]->blocks[0] : NULL;
 }
 
-static UNSEEN sim_block *overlap(const sim_table *table, uint64_t low, uint64_t high) {
+static SIM_UNSEEN sim_block *overlap(const sim_table *table, uint64_t low, uint64_t high) {
     sim_block *block = find(table, low);
     if (block) return block;
     block = next(table, low);
     return block && block->range.low < high ? block : NULL;
 }
 
-UNSEEN bool sim_table_add(sim_table *table, sim_block *block) {
+SIM_UNSEEN bool sim_table_add(sim_table *table, sim_block *block) {
     bool added = false;
     uint64_t low = block->range.low;
     write_lock(table);
@@ -201,7 +195,7 @@ unlock:
     return added;
 }
 
-UNSEEN void sim_table_remove(sim_table *table, sim_block *block) {
+SIM_UNSEEN void sim_table_remove(sim_table *table, sim_block *block) {
     write_lock(table);
     if (find(table, block->range.low) == block) {
         size_t b = find_bucket(table, block->range.low);
@@ -212,28 +206,28 @@ UNSEEN void sim_table_remove(sim_table *table, sim_block *block) {
     write_unlock(table);
 }
 
-UNSEEN sim_block *sim_table_find(sim_table *table, uint64_t address) {
+SIM_UNSEEN sim_block *sim_table_find(sim_table *table, uint64_t address) {
     read_lock(table);
     sim_block *block = find(table, address);
     read_unlock(table);
     return block;
 }
 
-UNSEEN sim_block *sim_table_overlap(sim_table *table, uint64_t low, uint64_t high) {
+SIM_UNSEEN sim_block *sim_table_overlap(sim_table *table, uint64_t low, uint64_t high) {
     read_lock(table);
     sim_block *block = overlap(table, low, high);
     read_unlock(table);
     return block;
 }
 
-UNSEEN sim_block *sim_table_next(sim_table *table, uint64_t low) {
+SIM_UNSEEN sim_block *sim_table_next(sim_table *table, uint64_t low) {
     read_lock(table);
     sim_block *block = next(table, low);
     read_unlock(table);
     return block;
 }
 
-UNSEEN void sim_table_remember(sim_table *table, const sim_block *block) {
+SIM_UNSEEN void sim_table_remember(sim_table *table, const sim_block *block) {
     write_lock(table);
     table->freed[table->freed_count++ % REMEMBERED] =
         (freed_range){block->range.low, block->range.high, block->device ? block->device->ordinal : -1};
@@ -242,7 +236,7 @@ UNSEEN void sim_table_remember(sim_table *table, const sim_block *block) {
 
 /* ------------------------------------------------------------------------------------- what the interpreter asks for -- */
 
-UNSEEN const sim_range *sim_memory_lookup(sim_memory *memory, uint64_t address) {
+SIM_UNSEEN const sim_range *sim_memory_lookup(sim_memory *memory, uint64_t address) {
     sim_block *block = sim_table_find(memory->driver->memory, address);
     return block && sim_block_visible(block, memory->context) ? &block->range : NULL;
 }
@@ -265,7 +259,7 @@ static void describe_block(const sim_block *block, char *text, size_t bytes) {
         snprintf(text + used, bytes - (size_t)used, " of device %d", block->device->ordinal);
 }
 
-UNSEEN static bool find_freed(sim_table *table, uint64_t address, freed_range *found) {
+SIM_UNSEEN static bool find_freed(sim_table *table, uint64_t address, freed_range *found) {
     read_lock(table);
     bool hit = false;
     uint64_t count = table->freed_count < REMEMBERED ? table->freed_count : REMEMBERED;
@@ -279,7 +273,7 @@ UNSEEN static bool find_freed(sim_table *table, uint64_t address, freed_range *f
 }
 
 /* The block that ends closest below `address`. */
-UNSEEN static sim_block *find_below(sim_table *table, uint64_t address) {
+SIM_UNSEEN static sim_block *find_below(sim_table *table, uint64_t address) {
     sim_block *block = NULL;
     read_lock(table);
     if (table->count) {

@@ -59,6 +59,7 @@ enum { LIMIT = 1020, CALLS = 3000 };
 static void check_limit(void (*call)(caller *), CUgraphExec exec) {
     caller made = {.calls = CALLS, .call = call, .exec = exec};
     made.word = fresh_memory(4);
+    CUdeviceptr other = fresh_memory(4); /* now: while a caller waits, hardware holds up allocations too */
     assert_success(DRIVER->stream_create(&made.stream, CU_STREAM_NON_BLOCKING));
     gate *held = gate_close_busy(DEVICE0, made.stream);
     start(&made);
@@ -66,7 +67,6 @@ static void check_limit(void (*call)(caller *), CUgraphExec exec) {
     let_others_run();
     int returned = atomic_load(&made.returned);
     /* Other streams are not held up. */
-    CUdeviceptr other = fresh_memory(4);
     assert_success(launch_mix(DEVICE0, DEVICE0->stream, other, 8));
     assert_success(DRIVER->stream_synchronize(DEVICE0->stream));
     gate_open(held);
