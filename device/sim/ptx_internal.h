@@ -350,6 +350,7 @@ static inline void *ptx_slot(const ptx_context *x, uint32_t operand) {
 }
 
 #if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed" /* some bodies have loops of their own and stay scalar */
 #define PTX_VECTOR _Pragma("clang loop vectorize(assume_safety) interleave(disable)")
 #else
 #define PTX_VECTOR _Pragma("GCC ivdep")

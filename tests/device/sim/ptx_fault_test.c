@@ -9,14 +9,15 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "tests/device/sim/ptx_harness.h"
 
 #define MODULE ".version 8.0\n.target sm_80\n.address_size 64\n"
 #define KERNEL(BODY)                                                                                                   \
     MODULE                                                                                                             \
-        ".visible .entry k(.param .u64 data, .param .u64 extra) {\n"                                                   \
-        ".reg .pred %p<10>; .reg .b16 %h<10>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<10>;\n"                \
-        "ld.param.u64 %rd1, [data]; ld.param.u64 %rd2, [extra]; mov.u32 %r1, %tid.x;\n" BODY "\nret;\n}\n"
+    ".visible .entry k(.param .u64 data, .param .u64 extra) {\n"                                                       \
+    ".reg .pred %p<10>; .reg .b16 %h<10>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<10>;\n"                    \
+    "ld.param.u64 %rd1, [data]; ld.param.u64 %rd2, [extra]; mov.u32 %r1, %tid.x;\n" BODY "\nret;\n}\n"
 
 typedef struct arguments {
     uint64_t data, extra;
@@ -257,12 +258,50 @@ static void test_small_log(void **state) {
     sim_module_free(module);
 }
 
+/* Every allocation of loading and of launching fails in turn, once and for good: an error each time, nothing leaked. */
+static void test_out_of_memory(void **state) {
+    (void)state;
+    harness h;
+    harness_load_file(&h, "features_sm90.ptx");
+    char *text = harness_read("tests/device/sim/ptx_corpus/handwritten.ptx"), log[256];
+    unsigned refused = 0;
+    for (int sticky = 0; sticky < 2; sticky++) {
+        for (uint64_t n = 1;; n++) {
+            sim_module *module = NULL;
+            mu_alloc_fail_at(n, sticky);
+            CUresult code = sim_module_load(text, strlen(text), 90, &module, log, sizeof log);
+            bool hit = mu_alloc_fail_hits();
+            mu_alloc_fail_at(0, false);
+            sim_module_free(module);
+            if (!hit) break;
+            assert_int_equal(code, CUDA_ERROR_OUT_OF_MEMORY);
+            assert_null(module);
+            refused++;
+        }
+        int *out = harness_alloc(&h, 4 * 50);
+        for (uint64_t n = 1;; n++) { /* recursion: memory grows while it runs */
+            h.launch.workers = 2;
+            mu_alloc_fail_at(n, sticky);
+            CUresult code = harness_run(&h, "recursion", 2, 50, &out);
+            bool hit = mu_alloc_fail_hits();
+            mu_alloc_fail_at(0, false);
+            if (!hit) break;
+            assert_int_not_equal(code, CUDA_SUCCESS);
+            assert_true(h.fault.message[0] != '\0');
+            refused++;
+        }
+    }
+    assert_true(refused > 40);
+    free(text);
+    harness_free(&h);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_accesses), cmocka_unit_test(test_read_only_and_uninitialised),
         cmocka_unit_test(test_other_faults), cmocka_unit_test(test_deadlocks),
         cmocka_unit_test(test_watchdog),     cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_geometry),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_small_log)};
+        cmocka_unit_test(test_small_log),    cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
