@@ -536,8 +536,17 @@ typedef struct muster_dim3 {
 
 enum {
     MUSTER_DISPATCH_COOPERATIVE = 1u << 0, /* all blocks resident at once (grid-wide synchronisation) */
-    MUSTER_DISPATCH_SHARDED = 1u << 1      /* cut over all devices along shard_axis */
+    MUSTER_DISPATCH_SHARDED = 1u << 1,     /* cut over all devices along shard_axis */
+    MUSTER_DISPATCH_ITERATED = 1u << 2     /* launched `iterations` times, one behind the other, on one device */
 };
+
+/* What to do with a cooperative dispatch whose grid cannot be resident at once on the device it runs on. */
+typedef enum muster_fallback {
+    MUSTER_FALLBACK_NONE = 0,  /* refuse it: COOPERATIVE_TOO_LARGE */
+    MUSTER_FALLBACK_SPLIT = 1, /* launch the kernels of `phases` instead, in order, as ordinary launches of the same shape and
+                                * arguments: what a grid-wide synchronisation separates in the kernel */
+    MUSTER_FALLBACK_CLAMP = 2  /* shrink the grid to what can be resident: the kernel walks its elements in steps of the grid */
+} muster_fallback;
 
 typedef struct muster_dispatch {
     size_t struct_size;
@@ -554,6 +563,14 @@ typedef struct muster_dispatch {
     const muster_arg *args; /* one per kernel parameter, in order */
     uint32_t after_count;
     const muster_job *after; /* explicit predecessors */
+    muster_dim3 cluster;      /* blocks of a cluster, at most 8, which divide the grid; x 0: no clusters */
+    muster_fallback fallback; /* of a cooperative dispatch */
+    uint32_t phase_count;     /* 1 to 64 with MUSTER_FALLBACK_SPLIT, else 0 */
+    muster_kernel *const *phases; /* with the parameters of `kernel` */
+    /* A module-scope variable of the kernel's program in which its blocks count themselves for a barrier of their own. It is
+     * zeroed before each launch of `kernel` (not of phases), and launches of one device never overlap. NULL: none. */
+    const char *barrier_counter;
+    uint32_t iterations; /* with MUSTER_DISPATCH_ITERATED, 1 to 1048576; else 0, which is one launch */
 } muster_dispatch;
 
 /* A graph belongs to one runtime. It is built by one thread at a time; once submitted it can be submitted again, also
@@ -565,8 +582,10 @@ MUSTER_API void muster_graph_destroy(muster_graph *graph); /* its runs keep what
  * for the last writers of what it reads, a writer also for the readers since. Overlapping ranges of one buffer within
  * one job are refused when one of them is written.
  * Errors: INVALID_GEOMETRY, ARGUMENT_MISMATCH (count and sizes, where the driver tells the kernel's parameters),
- * OUT_OF_RANGE, BUFFER_TOO_SMALL (a cut argument shorter than its slices need), UNCUTTABLE, COOPERATIVE_TOO_LARGE,
- * WRONG_RUNTIME, INVALID_STATE (already submitted). Nothing is added on failure. */
+ * OUT_OF_RANGE, BUFFER_TOO_SMALL (a cut argument shorter than its slices need), UNCUTTABLE, COOPERATIVE_TOO_LARGE (by what
+ * the device alone says; what the loaded kernel says decides when the job runs, or muster_preflight), CAPABILITY_MISSING (no
+ * clusters), ENTRY_NOT_FOUND (no such barrier counter), WRONG_RUNTIME, INVALID_STATE (already submitted). Nothing is added on
+ * failure. Blocks while the workers look up a barrier counter that the graph does not know yet. */
 MUSTER_API muster_status muster_graph_dispatch(muster_graph *graph, const muster_dispatch *dispatch, muster_job *job,
                                                muster_error *error);
 
@@ -588,6 +607,48 @@ MUSTER_API muster_status muster_graph_after(muster_graph *graph, muster_job job,
  * the argument's. */
 MUSTER_API muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uint32_t index,
                                                    const void *value, uint32_t bytes, muster_error *error);
+
+/* ---------------------------------------------------------------------------------------------------- preflight -- */
+
+typedef enum muster_preflight_depth {
+    MUSTER_PREFLIGHT_CHEAP = 1, /* arithmetic alone: nothing is allocated or loaded on the device, and nothing is waited for */
+    MUSTER_PREFLIGHT_FULL = 2   /* asks the device's worker about the loaded kernel: the verdict of a run */
+} muster_preflight_depth;
+
+typedef enum muster_answer {
+    MUSTER_ANSWER_NO = 0,
+    MUSTER_ANSWER_YES = 1,
+    MUSTER_ANSWER_UNKNOWN = 2 /* only when cheap: the loaded kernel decides whether the cooperative grid is resident */
+} muster_answer;
+
+typedef struct muster_preflight_report {
+    size_t struct_size; /* set it before the call; fields beyond it are not written */
+    muster_answer answer;
+    muster_status status;       /* what the job would end with: OK unless the answer is no */
+    muster_fallback fallback;   /* what would be used of the declared one; NONE while unknown */
+    uint64_t grid_blocks;       /* of the dispatch; 0 for other jobs, and when the product overflows */
+    uint64_t launched_blocks;   /* after MUSTER_FALLBACK_CLAMP; else as grid_blocks */
+    uint64_t resident_limit;    /* blocks of a cooperative dispatch: of the kernel when full, of the device when cheap */
+    uint64_t required_bytes;    /* device memory for all the job accesses */
+    uint64_t budget_bytes;      /* what the device can give one job: its budget less what cannot be evicted */
+    uint64_t available_bytes;   /* what of that is free now, without evicting anything */
+    char message[492];          /* why not, as a run would say it; "" unless the answer is no */
+    /* The stable diagnostic of a dispatch, "cuda-kernel-capability-v1|kernel=...": docs/errors.md. "" for other jobs. */
+    char line[1024];
+} muster_preflight_report;
+
+/* Says whether `job` could run on `device`, and with which numbers. Of a sharded dispatch, the part that `device` gets which
+ * needs most. The answer "yes" means that nothing about the job itself refuses it: memory that is in use elsewhere is waited for.
+ * FULL blocks for the device's worker, not for the device. Errors are of this call, not of the job: OUT_OF_RANGE,
+ * INVALID_ARGUMENT (also for a job that is pinned to another device), KERNEL_FAULT. */
+MUSTER_API muster_status muster_preflight(muster_graph *graph, muster_job job, int device, muster_preflight_depth depth,
+                                          muster_preflight_report *report, muster_error *error);
+
+/* The same for a dispatch that is not part of a graph. A shape that muster_graph_dispatch refuses is answered with no; what is
+ * wrong in other ways is an error of this call, as there. */
+MUSTER_API muster_status muster_preflight_dispatch(muster_runtime *runtime, const muster_dispatch *dispatch, int device,
+                                                   muster_preflight_depth depth, muster_preflight_report *report,
+                                                   muster_error *error);
 
 /* --------------------------------------------------------------------------------------------------------- runs -- */
 
@@ -612,12 +673,18 @@ typedef struct muster_job_result {
 MUSTER_API muster_status muster_run_job_result(const muster_run *run, muster_job job, muster_job_result *result,
                                                muster_error *error);
 
+/* Ends the run early: jobs that have not been handed to their device end as CANCELLED, and what they would have written is
+ * undefined; those that have go on to their end. Returns at once; muster_run_wait tells when it is over, and gives CANCELLED
+ * unless a job before failed otherwise. A run that waits for earlier runs or for a released buffer still takes its turn. A run
+ * that has ended stays as it is. */
+MUSTER_API muster_status muster_run_cancel(muster_run *run, muster_error *error);
+
 /* Releases the run; an unfinished one goes on to its end and is freed then. */
 MUSTER_API void muster_run_destroy(muster_run *run);
 
 /* -------------------------------------------------------------------------------------------------------- stats -- */
 
-/* What a device has done since the runtime was created. Counters stop at their maximum. */
+/* What a device has done since the runtime was created or muster_stats_reset. Counters stop at their maximum. */
 typedef struct muster_device_stats {
     size_t struct_size;
     uint64_t jobs;          /* jobs completed, shards counted one by one */
@@ -626,11 +693,29 @@ typedef struct muster_device_stats {
     uint64_t peer_copies;
     uint64_t events_recorded, event_waits;
     uint64_t wakes;         /* times the worker was woken from parking */
-    uint64_t pool_bytes_in_use, pool_bytes_reserved;
+    uint64_t pool_bytes_in_use, pool_bytes_reserved; /* now */
+    uint64_t admissions;      /* jobs that got the memory they need, or needed none */
+    uint64_t admission_waits; /* of them and of those refused: jobs that waited for memory first */
+    uint64_t refusals;        /* jobs that ended as NEVER_FITS, COOPERATIVE_TOO_LARGE or OUT_OF_DEVICE_MEMORY */
 } muster_device_stats;
 
 MUSTER_API muster_status muster_device_get_stats(const muster_runtime *runtime, int index, muster_device_stats *stats,
                                                  muster_error *error);
+
+typedef enum muster_stats_format {
+    MUSTER_STATS_JSON = 1,      /* {"devices": [{"device": 0, "name": "...", "counters": {...}, ...}], "caches": {...}} */
+    MUSTER_STATS_PROMETHEUS = 2 /* muster_launches_total{device="0",name="..."} 12, and so on */
+} muster_stats_format;
+
+/* Every counter of every device, and those of muster_cache_stats, as text. *needed becomes the size of the text with its
+ * terminating NUL. Nothing is written to `buffer` when that is more than `capacity` (which may be 0, and `buffer` NULL then):
+ * ask again with more. */
+MUSTER_API muster_status muster_stats_text(muster_runtime *runtime, muster_stats_format format, char *buffer,
+                                           size_t capacity, size_t *needed, muster_error *error);
+
+/* Sets the counters of all devices to zero; what caches hold, and what they count themselves, stays (but module_hits and
+ * module_loads, which are devices' counters). Blocks for the workers. */
+MUSTER_API muster_status muster_stats_reset(muster_runtime *runtime, muster_error *error);
 
 #ifdef __cplusplus
 }

@@ -94,14 +94,16 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         first = task->next;
         if (atomic_load_explicit(&task->poisoned, memory_order_relaxed)) {
             /* It ends here without having run, and so does what depends on it. */
-            mu_run_fail(run, task, MUSTER_PREDECESSOR_FAILED, NULL);
+            mu_run_fail(run, task, mu_run_is_cancelled(run) ? MUSTER_CANCELLED : MUSTER_PREDECESSOR_FAILED, NULL);
             mu_bind_undefine(run, &run->graph->nodes[task->node]);
             first = collect_ready(run, task, first);
             atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);
             skipped++;
             continue;
         }
-        int device = place(runtime, run->graph, &run->graph->nodes[task->node]);
+        const mu_node *node = &run->graph->nodes[task->node];
+        int device = node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device
+                                                  : place(runtime, run->graph, node);
         task->device = (int16_t)device;
         chains[device].count++;
         if (self && device == self->index) {
@@ -327,6 +329,11 @@ static void await_epoch(mu_actor *actor, mu_task *task, int device) {
  * configured time: another process may have the memory, or other tasks' data may fill the budget for good. */
 static void starve(mu_actor *actor, mu_task *task) {
     list_append(&actor->starved, task);
+    if (!task->starved) {
+        mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+        mu_count(counters, &counters->admission_waits, 1);
+        task->starved = 1;
+    }
     if (actor->hungriest) return;
     actor->hungriest = actor->starved.first;
     actor->overtaken = 0;
@@ -349,29 +356,39 @@ static void fail_starved(mu_actor *actor) {
     actor->overtaken = 0;
     muster_run *run = mu_run_at(actor->runtime, task->run);
     muster_error error;
-    mu_ledger_view view = mu_ledger_read(mu_device_ledger(actor->device));
+    mu_ledger *ledger = mu_device_ledger(actor->device);
+    mu_ledger_view view = mu_ledger_read(ledger);
+    uint64_t required = 0;
+    mu_bind_required(run->graph, &run->graph->nodes[task->node], &required, NULL);
     mu_fail(&error, MUSTER_OUT_OF_DEVICE_MEMORY,
-            "no memory for the job's buffers after waiting %.1f s: %llu of the budget's %llu bytes are in use on device "
-            "%d; destroy buffers, raise the budget, or cut the job",
-            (double)actor->runtime->config.admission_wait_ns * 1e-9, (unsigned long long)view.in_use,
-            (unsigned long long)view.budget, actor->index);
+            "the job requires %llu bytes and found no memory on device %d for %.1f s: of a budget of %llu bytes %llu are in "
+            "use and %llu can be had; destroy buffers, wait for other processes, raise the budget, or cut the job",
+            (unsigned long long)required, actor->index, (double)actor->runtime->config.admission_wait_ns * 1e-9,
+            (unsigned long long)view.budget, (unsigned long long)view.in_use,
+            (unsigned long long)mu_ledger_available(ledger));
     mu_enqueue_failed(actor, run, task, &error);
     actor->starved_since_ns = now;
 }
 
-static void retry_starved(mu_actor *actor) {
-    if (!actor->starved.first) return;
+/* Whether any task left the queue. */
+static bool retry_starved(mu_actor *actor) {
+    uint32_t before = actor->starved.count;
+    if (!before) return false;
     mu_task_list waiting = actor->starved;
     actor->starved = (mu_task_list){NULL, NULL, 0};
     for (mu_task *task; (task = list_take(&waiting));) {
         muster_run *run = mu_run_at(actor->runtime, task->run);
         int device;
-        switch (mu_enqueue_task(actor, run, task, &device)) {
+        mu_enqueue result = mu_enqueue_task(actor, run, task, &device);
+        /* However it left the queue, the next in line is the hungriest then. */
+        if (result != MU_ENQUEUE_STARVED && actor->hungriest == task) actor->hungriest = NULL;
+        switch (result) {
             case MU_ENQUEUED: break;
             case MU_ENQUEUE_AWAIT: await_epoch(actor, task, device); break;
             case MU_ENQUEUE_STARVED: starve(actor, task); break;
         }
     }
+    return actor->starved.count < before;
 }
 
 static bool enqueue_ready(mu_actor *actor) {
@@ -468,7 +485,7 @@ static void work(mu_actor *actor) {
             busy = true;
             retry_starved(actor);
         } else if (actor->starved.first && !actor->ready.first) {
-            retry_starved(actor);
+            busy |= retry_starved(actor);
         }
         fail_starved(actor);
         run_deferred(actor);
@@ -604,12 +621,14 @@ static void run_gathered(mu_actor *actor, mu_call *call) {
     pthread_mutex_unlock(&all->lock);
 }
 
-muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error) {
+/* On the workers of `count` devices from `first`. */
+static muster_status gather(muster_runtime *runtime, uint32_t first, uint32_t count, mu_actor_fn run, void *user,
+                            muster_error *error) {
     gathered_call calls[MU_MAX_DEVICES];
-    gathering all = {.run = run, .user = user, .left = runtime->device_count};
+    gathering all = {.run = run, .user = user, .left = count};
     pthread_mutex_init(&all.lock, NULL);
     mu_cond_init(&all.changed);
-    for (uint32_t d = 0; d < runtime->device_count; d++) {
+    for (uint32_t d = first; d < first + count; d++) {
         calls[d] = (gathered_call){.call = {.run = run_gathered}, .all = &all};
         mu_actor_post_call(&runtime->actors[d], &calls[d].call);
     }
@@ -618,7 +637,15 @@ muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *use
     pthread_mutex_unlock(&all.lock);
     pthread_cond_destroy(&all.changed);
     pthread_mutex_destroy(&all.lock);
-    for (uint32_t d = 0; d < runtime->device_count; d++)
+    for (uint32_t d = first; d < first + count; d++)
         if (calls[d].status) return mu_error_copy(error, &calls[d].error);
     return MUSTER_OK;
+}
+
+muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error) {
+    return gather(runtime, 0, runtime->device_count, run, user, error);
+}
+
+muster_status mu_actor_call(muster_runtime *runtime, int device, mu_actor_fn run, void *user, muster_error *error) {
+    return gather(runtime, (uint32_t)device, 1, run, user, error);
 }

@@ -106,6 +106,8 @@ void mu_actor_post_call(mu_actor *actor, mu_call *call);
 /* Runs `run` on the worker of each device and waits for all; the first error (by device) is returned. Not from a worker. */
 typedef muster_status (*mu_actor_fn)(mu_actor *actor, void *user, muster_error *error);
 muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error);
+/* The same on one device. */
+muster_status mu_actor_call(muster_runtime *runtime, int device, mu_actor_fn run, void *user, muster_error *error);
 
 /* The rest is called by the actor's worker. */
 
@@ -135,6 +137,9 @@ typedef enum mu_bind {
 } mu_bind;
 mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_task *task, mu_address *addresses, int *await_device,
                      uint64_t *await_epoch, uint32_t *calls, muster_error *error);
+/* Device memory that a job needs for all it accesses, on a device that holds nothing of it yet: what no eviction can make less.
+ * LIMIT_REACHED: more than can be counted. Any thread. */
+muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error);
 /* Where an access that is bound lies on the device. */
 mu_address mu_bind_address(mu_actor *actor, muster_buffer *buffer, const mu_access *access);
 /* The task's writes are lost: it failed after it was bound, or will never run. Any thread. */

@@ -120,6 +120,54 @@ static mu_bind granted(binding *b, uint64_t bytes) {
     return MU_BOUND;
 }
 
+muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error) {
+    mu_access parts[MU_MAX_PARAMETERS]; /* disjoint: what overlaps gets one instance */
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->access_count; i++) {
+        mu_access part = graph->accesses[node->access_first + i];
+        uint64_t whole = graph->buffers[part.buffer].buffer->bytes;
+        if (!part.exact && whole <= MU_WHOLE_COPY_BYTES) part.low = 0, part.high = whole;
+        for (uint32_t k = 0; k < count;) {
+            if (parts[k].buffer != part.buffer || parts[k].high <= part.low || part.high <= parts[k].low) {
+                k++;
+                continue;
+            }
+            if (parts[k].low < part.low) part.low = parts[k].low;
+            if (parts[k].high > part.high) part.high = parts[k].high;
+            parts[k] = parts[--count];
+            k = 0; /* it is wider now */
+        }
+        parts[count++] = part;
+    }
+    uint64_t sum = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        uint64_t bucket;
+        muster_status status = mu_allocation_bucket(parts[k].high - parts[k].low, &bucket, error);
+        if (status) return status;
+        if (__builtin_add_overflow(sum, bucket, &sum))
+            return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
+    }
+    *bytes = sum;
+    return MUSTER_OK;
+}
+
+/* What the job accesses must be there at once: more than the device can give is refused before anything is allocated, however
+ * much of it is there already. */
+static mu_bind refuse_if_it_never_fits(binding *b, uint64_t missing) {
+    const mu_ledger *ledger = mu_device_ledger(b->actor->device);
+    uint64_t required = 0, capacity = mu_ledger_capacity(ledger);
+    if (mu_bind_required(b->run->graph, b->node, &required, b->error)) return MU_BIND_FAILED;
+    if (required < missing) required = missing;
+    if (required <= capacity) return MU_BOUND;
+    mu_ledger_view view = mu_ledger_read(ledger);
+    mu_fail(b->error, MUSTER_NEVER_FITS,
+            "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be evicted): "
+            "shard the dispatch, shrink its buffers, or raise the budget",
+            (unsigned long long)required, b->actor->index, (unsigned long long)capacity, (unsigned long long)view.budget,
+            (unsigned long long)view.fixed);
+    return MU_BIND_FAILED;
+}
+
 /* The budget does not have it now. Cached pool memory and a fresh look at what is free may help at once; else copies of other
  * buffers are given up, which takes until what uses them is complete. */
 static mu_bind make_room(binding *b, uint64_t bytes) {
@@ -143,11 +191,8 @@ static mu_bind reserve(binding *b, uint64_t bytes) {
         case MU_NOT_NOW: return make_room(b, bytes);
         case MU_NEVER: break;
     }
-    mu_fail(b->error, MUSTER_NEVER_FITS,
-            "the job needs %llu bytes at once; device %d can give %llu: shard the dispatch, shrink its buffers, or raise "
-            "the budget",
-            (unsigned long long)bytes, b->actor->index, (unsigned long long)mu_ledger_capacity(ledger));
-    return MU_BIND_FAILED;
+    /* Unless a module was unloaded meanwhile. */
+    return refuse_if_it_never_fits(b, bytes) == MU_BIND_FAILED ? MU_BIND_FAILED : MU_BIND_MEMORY;
 }
 
 static void move_content(binding *b, mu_coherence *table, const mu_instance *to, mu_instance *from,
@@ -432,7 +477,8 @@ static mu_bind bind(binding *b, mu_address *addresses) {
         all_covered &= covered;
     }
     if (!all_covered) {
-        mu_bind result = bytes ? reserve(b, bytes) : MU_BOUND;
+        mu_bind result = bytes ? refuse_if_it_never_fits(b, bytes) : MU_BOUND;
+        if (result == MU_BOUND && bytes) result = reserve(b, bytes);
         for (uint32_t i = 0; i < b->node->access_count && result == MU_BOUND; i++) {
             mu_coherence *table = &buffer_of(b, &accesses[i])->coherence;
             mu_coherence_lock(table);

@@ -1,16 +1,19 @@
 /* muster_graph_dispatch: everything about a dispatch that can be refused before it runs. */
 
-#include "base/alloc.h"
+#include "scheduler/dispatch.h"
+
+#include <string.h>
+
 #include "base/error.h"
-#include "device/geometry.h"
-#include "device/residency.h"
+#include "device/launch.h"
 #include "scheduler/buffer.h"
 #include "scheduler/graph.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
+#include "scheduler/shape.h"
 #include "scheduler/shard.h"
 
-enum { MAX_SHARDS = 65536 };
+enum { MAX_SHARDS = 65536, MAX_PHASES = 64, MAX_ITERATIONS = 1 << 20 };
 
 static uint64_t range_bytes(const muster_arg *arg) {
     return arg->bytes ? arg->bytes : arg->buffer->bytes - arg->offset_bytes;
@@ -148,35 +151,26 @@ static muster_status check_arguments(const muster_graph *graph, const muster_dis
     return check_overlaps(dispatch, error);
 }
 
-/* Whether the shape can be launched on one device: geometry, the kernel's own limits, cooperative stage 1. */
-static muster_status check_shape(const mu_checked_dispatch *checked, const mu_capability *capability,
-                                 muster_error *error) {
-    const muster_dispatch *dispatch = checked->dispatch;
-    const mu_function_info *info = &dispatch->kernel->info;
-    muster_status status = mu_geometry_check(capability, checked->grid, checked->block, error);
-    if (status) return status;
-    uint64_t threads = (uint64_t)checked->block[0] * checked->block[1] * checked->block[2];
-    if (threads > (uint64_t)info->max_threads)
-        return mu_fail(error, MUSTER_INVALID_GEOMETRY,
-                       "%llu threads per block exceed the %d that kernel %s can run with on %s; use a smaller block",
-                       (unsigned long long)threads, info->max_threads, dispatch->kernel->name, capability->name);
-    uint64_t shared = (uint64_t)dispatch->dynamic_shared_bytes + (uint64_t)info->static_shared_bytes;
-    if (capability->shared_bytes_optin > 0 && shared > (uint64_t)capability->shared_bytes_optin)
-        return mu_fail(error, MUSTER_INVALID_GEOMETRY,
-                       "%u dynamic and %d static bytes of shared memory exceed the %d a block can have on %s",
-                       dispatch->dynamic_shared_bytes, info->static_shared_bytes, capability->shared_bytes_optin,
-                       capability->name);
-    if (!(dispatch->flags & MUSTER_DISPATCH_COOPERATIVE)) return MUSTER_OK;
-    uint64_t blocks;
-    status = mu_axis_product(checked->grid, "grid", &blocks, error);
-    return status ? status : mu_residency_stage1(capability, dispatch->kernel->name, blocks, threads, error);
-}
-
+/* Whether each device it may run on could launch the shape, as far as that is known before it runs. */
 static muster_status check_devices(const muster_graph *graph, const mu_checked_dispatch *checked, muster_error *error) {
     const muster_runtime *runtime = graph->handle.runtime;
+    const muster_dispatch *dispatch = checked->dispatch;
+    const mu_shape_request request = {
+        .kernel = dispatch->kernel,
+        .grid = checked->grid,
+        .block = checked->block,
+        .cluster = checked->cluster,
+        .dynamic_shared_bytes = dispatch->dynamic_shared_bytes,
+        .cooperative = dispatch->flags & MUSTER_DISPATCH_COOPERATIVE,
+        .fallback = dispatch->fallback,
+        .phases = dispatch->phases,
+        .phase_count = dispatch->phase_count,
+    };
     for (uint32_t d = 0; d < runtime->device_count; d++) {
         if (checked->pin != MUSTER_ANY_DEVICE && checked->pin != (int)d) continue;
-        muster_status status = check_shape(checked, mu_device_capability(runtime->actors[d].device), error);
+        mu_shape shape;
+        muster_status status =
+            mu_shape_resolve(mu_device_capability(runtime->actors[d].device), &request, -1, &shape, error);
         if (status) {
             if (error) error->device = (int)d;
             return status;
@@ -185,7 +179,66 @@ static muster_status check_devices(const muster_graph *graph, const mu_checked_d
     return MUSTER_OK;
 }
 
-static muster_status check_dispatch(const muster_graph *graph, const muster_dispatch *dispatch,
+/* One parameter table serves the kernel and its phases. */
+static muster_status check_phase(const muster_graph *graph, const muster_dispatch *dispatch, uint32_t index,
+                                 muster_error *error) {
+    const muster_kernel *phase = dispatch->phases[index];
+    muster_status status = mu_handle_check(phase, MU_TAG_KERNEL, graph->handle.runtime, "dispatch->phases", error);
+    if (status) return status;
+    const mu_function_info *a = &dispatch->kernel->info, *b = &phase->info;
+    if (!a->parameters_known || !b->parameters_known) return MUSTER_OK;
+    if (a->parameter_count == b->parameter_count &&
+        memcmp(a->parameter_bytes, b->parameter_bytes, a->parameter_count * sizeof a->parameter_bytes[0]) == 0)
+        return MUSTER_OK;
+    return mu_fail(error, MUSTER_ARGUMENT_MISMATCH,
+                   "phase %u, kernel %.64s, does not have the parameters of kernel %.64s (%u and %u); they get the same "
+                   "arguments",
+                   index, phase->name, dispatch->kernel->name, b->parameter_count, a->parameter_count);
+}
+
+static muster_status check_fallback(const muster_graph *graph, const muster_dispatch *dispatch, muster_error *error) {
+    if (dispatch->fallback < MUSTER_FALLBACK_NONE || dispatch->fallback > MUSTER_FALLBACK_CLAMP)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%d is not a fallback", (int)dispatch->fallback);
+    if (dispatch->fallback && !(dispatch->flags & MUSTER_DISPATCH_COOPERATIVE))
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "only a cooperative dispatch has a fallback; set MUSTER_DISPATCH_COOPERATIVE or drop it");
+    if (dispatch->fallback == MUSTER_FALLBACK_CLAMP && dispatch->cluster.x)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "a grid of clusters cannot be clamped; drop one of the two");
+    if (dispatch->fallback != MUSTER_FALLBACK_SPLIT) {
+        if (dispatch->phase_count == 0) return MUSTER_OK;
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%u phases without MUSTER_FALLBACK_SPLIT; set it, or give none",
+                       dispatch->phase_count);
+    }
+    if (dispatch->phase_count == 0 || dispatch->phase_count > MAX_PHASES || !dispatch->phases)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "a split dispatch names the kernels of its 1 to %d phases, not %u%s", MAX_PHASES,
+                       dispatch->phase_count, dispatch->phases ? "" : " (phases is NULL)");
+    for (uint32_t i = 0; i < dispatch->phase_count; i++) {
+        muster_status status = check_phase(graph, dispatch, i, error);
+        if (status) return status;
+    }
+    return MUSTER_OK;
+}
+
+static muster_status check_iterations(const muster_graph *graph, const muster_dispatch *dispatch, uint32_t *iterations,
+                                      muster_error *error) {
+    bool asked = dispatch->flags & MUSTER_DISPATCH_ITERATED;
+    if (!asked && dispatch->iterations)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "%u iterations without MUSTER_DISPATCH_ITERATED; set the flag, or leave the number 0",
+                       dispatch->iterations);
+    muster_status status = mu_launch_iterations(asked ? &dispatch->iterations : NULL, iterations, error);
+    if (status) return status;
+    uint64_t shards = 1;
+    if (sharded(dispatch)) shards = dispatch->max_shards ? dispatch->max_shards : graph->handle.runtime->device_count;
+    if (shards * *iterations > MAX_ITERATIONS)
+        return mu_fail(error, MUSTER_LIMIT_REACHED,
+                       "%u iterations of %llu shards exceed the %d launches a job may have; spread them over several jobs",
+                       *iterations, (unsigned long long)shards, MAX_ITERATIONS);
+    return MUSTER_OK;
+}
+
+static muster_status check_dispatch(const muster_graph *graph, const muster_dispatch *dispatch, bool shapes,
                                     mu_checked_dispatch *checked, muster_error *error) {
     if (!dispatch) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "dispatch is NULL");
     if (dispatch->struct_size != sizeof *dispatch)
@@ -194,7 +247,7 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
     muster_status status =
         mu_handle_check(dispatch->kernel, MU_TAG_KERNEL, graph->handle.runtime, "dispatch->kernel", error);
     if (status) return status;
-    const uint32_t known = MUSTER_DISPATCH_COOPERATIVE | MUSTER_DISPATCH_SHARDED;
+    const uint32_t known = MUSTER_DISPATCH_COOPERATIVE | MUSTER_DISPATCH_SHARDED | MUSTER_DISPATCH_ITERATED;
     if (dispatch->flags & ~known)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "flags 0x%x has bits this version does not know",
                        dispatch->flags);
@@ -211,6 +264,10 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
     int devices = (int)graph->handle.runtime->device_count;
     if (dispatch->pin_device && (dispatch->device < 0 || dispatch->device >= devices))
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %d", dispatch->device, devices);
+    uint32_t iterations;
+    if ((status = check_fallback(graph, dispatch, error)) ||
+        (status = check_iterations(graph, dispatch, &iterations, error)))
+        return status;
     *checked = (mu_checked_dispatch){
         .dispatch = dispatch,
         .grid = {dispatch->grid.x, dispatch->grid.y ? dispatch->grid.y : 1, dispatch->grid.z ? dispatch->grid.z : 1},
@@ -218,9 +275,20 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
                   dispatch->block.z ? dispatch->block.z : 1},
         .axis = dispatch->shard_axis,
         .pin = dispatch->pin_device ? dispatch->device : MUSTER_ANY_DEVICE,
+        .iterations = iterations,
     };
-    status = check_devices(graph, checked, error);
-    if (status) return status;
+    if (dispatch->cluster.x) {
+        checked->cluster[0] = dispatch->cluster.x;
+        checked->cluster[1] = dispatch->cluster.y ? dispatch->cluster.y : 1;
+        checked->cluster[2] = dispatch->cluster.z ? dispatch->cluster.z : 1;
+    }
+    if (sharded(dispatch) && checked->cluster[checked->axis] > 1)
+        return mu_fail(error, MUSTER_UNCUTTABLE,
+                       "clusters of %u blocks along axis %u cannot be cut along it; shard another axis",
+                       checked->cluster[checked->axis], checked->axis);
+    if (shapes && (status = check_devices(graph, checked, error))) return status;
+    if (sharded(dispatch) && checked->grid[checked->axis] == 0)
+        return mu_fail(error, MUSTER_INVALID_GEOMETRY, "a grid of 0 blocks along axis %u cannot be cut", checked->axis);
     return check_arguments(graph, dispatch, checked->grid[checked->axis], error);
 }
 
@@ -233,22 +301,23 @@ static muster_status check_after(const muster_graph *graph, const muster_dispatc
     return MUSTER_OK;
 }
 
-muster_status muster_graph_dispatch(muster_graph *graph, const muster_dispatch *dispatch, muster_job *job,
-                                    muster_error *error) {
+muster_status mu_dispatch_add(muster_graph *graph, const muster_dispatch *dispatch, bool shapes, muster_job *job,
+                              muster_error *error) {
     mu_checked_dispatch checked;
     muster_status status;
-    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
-        (status = mu_graph_check_open(graph, error)) ||
-        (status = check_dispatch(graph, dispatch, &checked, error)) ||
+    if ((status = mu_graph_check_open(graph, error)) ||
+        (status = check_dispatch(graph, dispatch, shapes, &checked, error)) ||
         (status = check_after(graph, dispatch, error)))
         return status;
     mu_graph_mark mark = mu_graph_get_mark(graph);
     muster_job added;
     if (!mu_graph_add_job(graph, &added))
         status = mu_fail_host_memory(error, "a job", sizeof(uint32_t));
-    else if (sharded(dispatch))
-        status = mu_shard_add(graph, added, &checked, error);
     else
+        status = mu_graph_add_extra(graph, &checked, &checked.extra, error);
+    if (!status && sharded(dispatch))
+        status = mu_shard_add(graph, added, &checked, error);
+    else if (!status)
         status = mu_shard_add_node(graph, added, &checked, 0, checked.grid[checked.axis], checked.pin, NULL, error);
     for (uint32_t i = 0; !status && i < dispatch->after_count; i++)
         if (!mu_graph_add_edges(graph, added, dispatch->after[i]))
@@ -258,4 +327,10 @@ muster_status muster_graph_dispatch(muster_graph *graph, const muster_dispatch *
     else if (job)
         *job = added;
     return status;
+}
+
+muster_status muster_graph_dispatch(muster_graph *graph, const muster_dispatch *dispatch, muster_job *job,
+                                    muster_error *error) {
+    muster_status status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error);
+    return status ? status : mu_dispatch_add(graph, dispatch, true, job, error);
 }

@@ -7,6 +7,7 @@
 #include "scheduler/buffer.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
+#include "scheduler/shape.h"
 
 /* Makes the dispatch lane wait for an epoch of another device, once. */
 static mu_epoch_wait wait_once(mu_actor *actor, int device, uint64_t epoch, muster_error *error) {
@@ -78,10 +79,9 @@ static uint32_t expected_launches(const mu_actor *actor, const muster_run *run) 
     return left > actor->ready.count ? left : actor->ready.count;
 }
 
-static muster_status launch(mu_actor *actor, const muster_run *run, const mu_task *task, const mu_address *addresses,
-                            bool alone, muster_error *error) {
-    void *slots[MU_MAX_PARAMETERS];
-    const mu_node *node = &run->graph->nodes[task->node];
+/* The launch of a dispatch's kernel; slots of the argument table are the caller's. */
+static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
+                          void **slots) {
     const mu_parameter *parameters = &run->graph->parameters[node->parameter_first];
     for (uint32_t i = 0; i < node->parameter_count; i++)
         slots[i] = parameters[i].bytes ? (void *)(run->values->data + parameters[i].index)
@@ -98,18 +98,84 @@ static muster_status launch(mu_actor *actor, const muster_run *run, const mu_tas
     };
     memcpy(launch.grid, node->as.dispatch.grid, sizeof launch.grid);
     memcpy(launch.block, node->as.dispatch.block, sizeof launch.block);
+    return launch;
+}
+
+static muster_status account(mu_actor *actor, const mu_launch *launch, muster_error *error) {
+    bool serial = actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL;
+    return mu_launch_account(actor->device, launch, serial, occupancy_of(actor, launch), error);
+}
+
+/* The kernels that the program names for when the grid cannot be resident: ordinary launches in order. */
+static muster_status launch_phases(mu_actor *actor, const muster_graph *graph, const mu_extra *extra,
+                                   const mu_launch *whole, muster_error *error) {
+    mu_launch launch = *whole;
+    launch.cooperative = false;
+    launch.counter = launch.counter_bytes = 0;
+    mu_epoch_add_calls(actor, extra->phase_count - 1);
+    for (uint32_t i = 0; i < extra->phase_count; i++) {
+        const muster_kernel *phase = graph->phases[extra->phase_first + i];
+        launch.function = phase->functions[actor->index];
+        launch.kernel_name = phase->name;
+        if (phase->info.parameters_known) launch.parameter_count = phase->info.parameter_count;
+        muster_status status = mu_launch_prepared(actor->device, &launch, error);
+        if (!status) status = account(actor, &launch, error);
+        if (status) return status;
+    }
+    return MUSTER_OK;
+}
+
+/* Cooperative grids, clusters, barrier counters: never in a burst. What the device and the loaded kernel say about residency
+ * decides here, from the occupancy cache. */
+static muster_status launch_special(mu_actor *actor, const muster_run *run, const mu_node *node, mu_launch *launch,
+                                    muster_error *error) {
+    const muster_graph *graph = run->graph;
+    const mu_extra *extra = mu_node_extra(graph, node);
+    muster_status status;
+    mu_bursts_flush(actor);
+    if (launch->cooperative) {
+        const mu_shape_request request = mu_shape_of_node(graph, node);
+        mu_shape shape;
+        int occupancy = occupancy_of(actor, launch);
+        if (occupancy < 0 && (status = mu_occupancy_cache_get(actor->occupancy, launch->function,
+                                                              launch->block[0] * launch->block[1] * launch->block[2],
+                                                              launch->dynamic_shared_bytes, &occupancy, error)))
+            return status;
+        status = mu_shape_resolve(mu_device_capability(actor->device), &request, occupancy, &shape, error);
+        if (status) return status;
+        if (shape.fallback == MUSTER_FALLBACK_SPLIT) return launch_phases(actor, graph, extra, launch, error);
+        memcpy(launch->grid, shape.grid, sizeof launch->grid);
+    }
+    if (extra) {
+        memcpy(launch->cluster, extra->cluster, sizeof launch->cluster);
+        if (extra->counter) {
+            const struct mu_counter_place *place = &graph->counters[extra->counter - 1]->places[actor->index];
+            launch->counter = place->address;
+            launch->counter_bytes = place->bytes;
+        }
+    }
+    status = mu_launch_prepared(actor->device, launch, error);
+    /* Only the driver knows how many clusters can be resident. */
+    if (status == MUSTER_COOPERATIVE_TOO_LARGE && extra && extra->fallback == MUSTER_FALLBACK_SPLIT)
+        return launch_phases(actor, graph, extra, launch, error);
+    return status ? status : account(actor, launch, error);
+}
+
+static muster_status launch(mu_actor *actor, const muster_run *run, const mu_task *task, const mu_address *addresses,
+                            bool alone, muster_error *error) {
+    void *slots[MU_MAX_PARAMETERS];
+    const mu_node *node = &run->graph->nodes[task->node];
+    mu_launch launch = describe(actor, run, node, addresses, slots);
+    if (launch.cooperative || node->as.dispatch.extra) return launch_special(actor, run, node, &launch, error);
     bool taken = false;
     muster_status status = MUSTER_OK;
     if (!alone) status = mu_bursts_add(actor, task, &launch, expected_launches(actor, run), &taken, error);
     if (!status && !taken) {
         if (!alone) mu_bursts_flush(actor);
-        /* The shape was checked when the job was added; only a cooperative grid also depends on the loaded function. */
-        status = launch.cooperative ? mu_launch_validated(actor->device, &launch, error)
-                                    : mu_launch_prepared(actor->device, &launch, error);
+        /* The shape was checked when the job was added. */
+        status = mu_launch_prepared(actor->device, &launch, error);
     }
-    if (status) return status;
-    bool serial = actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL;
-    return mu_launch_account(actor->device, &launch, serial, occupancy_of(actor, &launch), error);
+    return status ? status : account(actor, &launch, error);
 }
 
 static muster_status start(mu_actor *actor, const muster_run *run, const mu_task *task, const mu_address *addresses,
@@ -139,6 +205,10 @@ static void join_epoch(mu_actor *actor, muster_run *run, mu_task *task, uint32_t
 }
 
 void mu_enqueue_failed(mu_actor *actor, muster_run *run, mu_task *task, const muster_error *error) {
+    mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+    if (error->status == MUSTER_NEVER_FITS || error->status == MUSTER_COOPERATIVE_TOO_LARGE ||
+        error->status == MUSTER_OUT_OF_DEVICE_MEMORY)
+        mu_count(counters, &counters->refusals, 1);
     mu_run_fail(run, task, error->status, error);
     mu_bind_undefine(run, &run->graph->nodes[task->node]);
     join_epoch(actor, run, task, 1);
@@ -190,6 +260,12 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
         waited = wait_for_gate(actor, run, device, &epoch, &error);
         if (waited == MU_EPOCH_DONE) waited = wait_for_predecessors(actor, run, node, device, &epoch, &error);
     }
+    /* Only now, so that what follows this run comes after what this run follows. */
+    if (waited == MU_EPOCH_DONE && mu_run_is_cancelled(run)) {
+        mu_fail(&error, MUSTER_CANCELLED, "the run was cancelled before job %u was started", node->job);
+        mu_enqueue_failed(actor, run, task, &error);
+        return MU_ENQUEUED;
+    }
     mu_bind bound = waited == MU_EPOCH_NOT_CLOSED ? MU_BIND_AWAIT : waited == MU_EPOCH_FAILED ? MU_BIND_FAILED : MU_BOUND;
     mu_address addresses[MU_MAX_PARAMETERS];
     uint32_t calls = 0;
@@ -207,6 +283,8 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
             mu_enqueue_failed(actor, run, task, &error);
             return MU_ENQUEUED;
     }
+    mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+    mu_count(counters, &counters->admissions, 1);
     if (start(actor, run, task, addresses, &error)) {
         mu_epoch_add_calls(actor, calls);
         mu_enqueue_failed(actor, run, task, &error);

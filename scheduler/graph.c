@@ -57,6 +57,7 @@ void mu_graph_release(muster_graph *graph) {
     mu_handle_finish(&graph->handle);
     for (size_t i = 0; i < graph->buffer_count; i++) mu_buffer_release(graph->buffers[i].buffer);
     for (size_t i = 0; i < graph->kernel_count; i++) mu_program_release(graph->kernels[i]->program);
+    while (graph->counter_count) mu_counter_free(graph->counters[--graph->counter_count]);
     mu_values_release(graph->values);
     mu_free(graph->nodes);
     mu_free(graph->job_nodes);
@@ -66,6 +67,9 @@ void mu_graph_release(muster_graph *graph) {
     mu_free(graph->buffers);
     mu_free(graph->buffer_index);
     mu_free(graph->kernels);
+    mu_free(graph->extras);
+    mu_free(graph->phases);
+    mu_free(graph->counters);
     mu_free(graph->preds);
     mu_free(graph->succs);
     mu_free(graph->roots);
@@ -82,9 +86,17 @@ void muster_graph_destroy(muster_graph *graph) {
 /* ------------------------------------------------------------------------------------------------------- appending -- */
 
 mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
-    return (mu_graph_mark){graph->node_count,      graph->job_count,  graph->access_count,
-                           graph->parameter_count, graph->edge_count, graph->buffer_count,
-                           graph->kernel_count,    graph->values->bytes};
+    return (mu_graph_mark){.nodes = graph->node_count,
+                           .jobs = graph->job_count,
+                           .accesses = graph->access_count,
+                           .parameters = graph->parameter_count,
+                           .edges = graph->edge_count,
+                           .buffers = graph->buffer_count,
+                           .kernels = graph->kernel_count,
+                           .extras = graph->extra_count,
+                           .phases = graph->phase_count,
+                           .counters = graph->counter_count,
+                           .value_bytes = graph->values->bytes};
 }
 
 static size_t index_slot(const muster_graph *graph, const muster_buffer *buffer) {
@@ -105,7 +117,10 @@ void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
     bool buffers_added = graph->buffer_count > mark->buffers;
     while (graph->buffer_count > mark->buffers) mu_buffer_release(graph->buffers[--graph->buffer_count].buffer);
     while (graph->kernel_count > mark->kernels) mu_program_release(graph->kernels[--graph->kernel_count]->program);
+    while (graph->counter_count > mark->counters) mu_counter_free(graph->counters[--graph->counter_count]);
     if (buffers_added) rebuild_index(graph);
+    graph->extra_count = mark->extras;
+    graph->phase_count = mark->phases;
     graph->node_count = mark->nodes;
     graph->job_count = mark->jobs;
     graph->access_count = mark->accesses;
@@ -209,10 +224,27 @@ static bool add_edge(muster_graph *graph, uint32_t node, uint32_t pred) {
     return true;
 }
 
+static bool is_repeat(const muster_graph *graph, uint32_t node) { return graph->nodes[node].flags & MU_NODE_REPEAT; }
+
+/* Of repeated nodes, which follow each other anyway, the first waits and the last is waited for. */
 bool mu_graph_add_edges(muster_graph *graph, muster_job job, muster_job pred) {
-    for (uint32_t node = graph->job_nodes[job]; node < mu_graph_job_end(graph, job); node++)
-        for (uint32_t before = graph->job_nodes[pred]; before < mu_graph_job_end(graph, pred); before++)
-            if (!add_edge(graph, node, before)) return false;
+    uint32_t pred_end = mu_graph_job_end(graph, pred);
+    for (uint32_t node = graph->job_nodes[job]; node < mu_graph_job_end(graph, job); node++) {
+        if (is_repeat(graph, node)) continue;
+        for (uint32_t before = graph->job_nodes[pred]; before < pred_end; before++)
+            if ((before + 1 == pred_end || !is_repeat(graph, before + 1)) && !add_edge(graph, node, before)) return false;
+    }
+    return true;
+}
+
+bool mu_graph_repeat(muster_graph *graph, uint32_t times) {
+    for (uint32_t i = 0; i < times; i++) {
+        uint32_t last = (uint32_t)graph->node_count - 1;
+        mu_node *node = mu_graph_add_node(graph, MU_NODE_DISPATCH, graph->nodes[last].job, graph->nodes[last].pin);
+        if (!node || !add_edge(graph, last + 1, last)) return false;
+        *node = graph->nodes[last];
+        node->flags |= MU_NODE_REPEAT;
+    }
     return true;
 }
 

@@ -39,8 +39,26 @@ typedef struct mu_parameter {
 
 enum {
     MU_NODE_COOPERATIVE = 1u << 0,
-    MU_NODE_BUILT_IN = 1u << 1 /* a kernel of ours: its arguments are not the job's */
+    MU_NODE_BUILT_IN = 1u << 1, /* a kernel of ours: its arguments are not the job's */
+    MU_NODE_REPEAT = 1u << 2    /* the node before it once more: same accesses and parameters, and on the same device */
 };
+
+/* What few dispatches have, beside their nodes. */
+typedef struct mu_extra {
+    uint32_t cluster[3]; /* {0, 0, 0}: none */
+    muster_fallback fallback;
+    uint32_t phase_first, phase_count; /* in the graph's phases */
+    uint32_t counter;                  /* in the graph's counters, plus 1; 0: none */
+} mu_extra;
+
+/* A barrier counter: a module-scope variable of a program, found on every device. */
+typedef struct mu_counter {
+    const muster_program *program; /* held by way of a kernel */
+    char *name;
+    struct mu_counter_place {
+        uint64_t address, bytes;
+    } places[]; /* per device */
+} mu_counter;
 
 typedef struct mu_node {
     uint8_t kind;
@@ -56,6 +74,7 @@ typedef struct mu_node {
             muster_kernel *kernel;
             uint32_t grid[3], block[3];
             uint32_t dynamic_shared_bytes;
+            uint32_t extra; /* in the graph's extras, plus 1; 0: none */
         } dispatch;
         struct {
             uint32_t pattern, pattern_bytes;
@@ -102,6 +121,12 @@ struct muster_graph {
     size_t buffer_index_size;
     muster_kernel **kernels; /* distinct; a reference on each one's program is held */
     size_t kernel_count, kernel_capacity;
+    mu_extra *extras;
+    size_t extra_count, extra_capacity;
+    muster_kernel **phases; /* held by way of `kernels` */
+    size_t phase_count, phase_capacity;
+    mu_counter **counters;
+    size_t counter_count, counter_capacity;
 
     uint32_t *preds, *succs, *roots; /* set by sealing */
     size_t pred_total, root_count;
@@ -109,7 +134,7 @@ struct muster_graph {
 
 /* How much was there before a job was added, to take it back on failure. */
 typedef struct mu_graph_mark {
-    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels;
+    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters;
     uint32_t value_bytes;
 } mu_graph_mark;
 
@@ -126,6 +151,14 @@ bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, u
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel);
 /* Every node of `job` after every node of `pred`. */
 bool mu_graph_add_edges(muster_graph *graph, muster_job job, muster_job pred);
+/* The last node `times` times more, each after the one before. */
+bool mu_graph_repeat(muster_graph *graph, uint32_t times);
+
+void mu_counter_free(mu_counter *counter); /* scheduler/extra.c */
+
+static inline const mu_extra *mu_node_extra(const muster_graph *graph, const mu_node *node) {
+    return node->as.dispatch.extra ? &graph->extras[node->as.dispatch.extra - 1] : NULL;
+}
 
 const char *mu_node_kernel_name(const mu_node *node); /* of a dispatch */
 

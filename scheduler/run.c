@@ -301,7 +301,7 @@ muster_status muster_run_job_result(const muster_run *run, muster_job job, muste
         else if (own && !found.status)
             found.status = own;
         const mu_node *node = &graph->nodes[i];
-        if (node->kind == MU_NODE_DISPATCH && !(node->flags & MU_NODE_BUILT_IN) && found.shards++ == 0)
+        if (node->kind == MU_NODE_DISPATCH && !(node->flags & (MU_NODE_BUILT_IN | MU_NODE_REPEAT)) && found.shards++ == 0)
             found.device = task->device;
         else if (found.shards == 0)
             found.device = task->device;
@@ -310,6 +310,12 @@ muster_status muster_run_job_result(const muster_run *run, muster_job job, muste
     if (found.shards == 0) found.shards = 1;
     *result = found;
     return MUSTER_OK;
+}
+
+muster_status muster_run_cancel(muster_run *run, muster_error *error) {
+    muster_status status = mu_handle_check(run, MU_TAG_RUN, NULL, "run", error);
+    if (!status) atomic_store_explicit(&run->cancelled, true, memory_order_relaxed);
+    return status;
 }
 
 void muster_run_destroy(muster_run *run) {

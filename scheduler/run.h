@@ -35,7 +35,7 @@ typedef struct mu_task {
     atomic_uchar poisoned; /* some predecessor failed; relaxed, ordered by `pending` */
     int16_t device;
     uint16_t status; /* muster_status; final when ENDED */
-    uint16_t spare;
+    uint16_t starved; /* it waited for memory: counted once */
     mu_task_ref epoch_next; /* next task of its epoch */
 } mu_task;
 
@@ -59,11 +59,16 @@ struct muster_run {
     /* A launch failed after its successors were counted as ready: they look at their predecessors' statuses. Relaxed: set
      * before the epoch that others wait for is closed. */
     atomic_bool failed_late;
+    /* Jobs that are not enqueued yet end as CANCELLED. Relaxed: nothing else is published with it. */
+    atomic_bool cancelled;
     /* Per device, its worker only: whether its dispatch lane has waited for the order's gate. */
     bool gate_passed[MU_MAX_DEVICES];
 };
 
 static inline mu_task_ref mu_task_ref_of(const mu_task *task) { return (mu_task_ref)task->run << 32 | task->node; }
+static inline bool mu_run_is_cancelled(const muster_run *run) {
+    return atomic_load_explicit(&run->cancelled, memory_order_relaxed);
+}
 static inline mu_task *mu_run_task(muster_run *run, uint32_t node) { return &run->tasks[node]; }
 
 /* Records a failure of `task`; the message of the lowest job is kept. Any thread. */

@@ -358,6 +358,9 @@ muster_status muster_device_get_stats(const muster_runtime *runtime, int index, 
         .wakes = count(&actor->mailbox.wakes),
         .pool_bytes_in_use = view.in_use,
         .pool_bytes_reserved = view.reserved,
+        .admissions = count(&counters->admissions),
+        .admission_waits = count(&counters->admission_waits),
+        .refusals = count(&counters->refusals),
     };
     fill(stats, stats->struct_size, &found, sizeof found);
     return MUSTER_OK;

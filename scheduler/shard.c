@@ -86,10 +86,13 @@ muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_ch
     memcpy(node->as.dispatch.block, checked->block, sizeof checked->block);
     node->as.dispatch.grid[checked->axis] = end - first;
     node->as.dispatch.dynamic_shared_bytes = dispatch->dynamic_shared_bytes;
+    node->as.dispatch.extra = checked->extra;
     for (uint32_t i = 0; i < dispatch->arg_count; i++)
         if (!add_argument(graph, node, checked, i, first, end, partials ? partials[i] : NULL))
             return mu_fail_host_memory(error, "the arguments of a dispatch",
                                        dispatch->arg_count * sizeof(mu_parameter));
+    if (!mu_graph_repeat(graph, checked->iterations - 1))
+        return mu_fail_host_memory(error, "the iterations of a dispatch", checked->iterations * sizeof *node);
     return MUSTER_OK;
 }
 

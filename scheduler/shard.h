@@ -8,16 +8,25 @@
 typedef struct mu_checked_dispatch {
     const muster_dispatch *dispatch;
     uint32_t grid[3], block[3];
+    uint32_t cluster[3]; /* {0, 0, 0}: none */
     uint32_t axis;
     int pin;
+    uint32_t extra;      /* mu_node.as.dispatch.extra */
+    uint32_t iterations; /* at least 1 */
 } mu_checked_dispatch;
+
+/* scheduler/extra.c: the side record of a dispatch, as its nodes name it; 0 when it needs none. Looks up a barrier counter on
+ * the devices when the graph does not know it: blocks then. The caller rewinds the graph on failure.
+ * Errors: ENTRY_NOT_FOUND, INVALID_ARGUMENT (a counter that is not whole words), OUT_OF_HOST_MEMORY. */
+muster_status mu_graph_add_extra(muster_graph *graph, const mu_checked_dispatch *checked, uint32_t *index,
+                                 muster_error *error);
 
 /* Cuts [0, extent) into at most `parts` contiguous ranges in proportion to `weights` (NULL: equal). bounds[0] = 0 <
  * bounds[1] < ... < bounds[count] = extent: every slice exactly once, none empty. Returns count, at least 1; bounds has
  * room for parts + 1. Exact for every 32-bit extent and any weights; all weights zero count as equal. Pure. */
 uint32_t mu_partition(uint32_t extent, uint32_t parts, const uint64_t *weights, uint32_t *bounds);
 
-/* Adds one dispatch node for slices [first, end) of the axis. `partials[i]`, where not NULL, replaces argument i. */
+/* Adds one dispatch node, or one for each iteration, for slices [first, end) of the axis. `partials[i]`, where not NULL, replaces argument i. */
 muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, uint32_t first,
                                 uint32_t end, int pin, muster_buffer *const *partials, muster_error *error);
 
