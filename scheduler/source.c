@@ -127,7 +127,6 @@ muster_status muster_program_from_ptx(muster_runtime *runtime, const char *ptx, 
     muster_status status = mu_program_check_make(runtime, ptx, "ptx", program, error);
     if (status) return status;
     given text = {.content = ptx, .bytes = bytes ? bytes : strlen(ptx)};
-    while (text.bytes && ptx[text.bytes - 1] == '\0') text.bytes--; /* a terminator that was counted */
     if (text.bytes == 0) return mu_fail(error, MUSTER_PROGRAM_INVALID, "the PTX text is empty");
     status = mu_image_classify(ptx, text.bytes, name ? name : "program", &text.kind, error);
     if (status) return status;
@@ -135,6 +134,7 @@ muster_status muster_program_from_ptx(muster_runtime *runtime, const char *ptx, 
         return mu_fail(error, MUSTER_PROGRAM_INVALID,
                        "program %.64s is compiled already, no PTX text; use muster_program_from_image",
                        name ? name : "program");
+    while (text.bytes && ptx[text.bytes - 1] == '\0') text.bytes--; /* a terminator that was counted */
     return mu_program_make(runtime, name, code_of_text, &text, program, error);
 }
 

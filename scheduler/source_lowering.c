@@ -187,8 +187,10 @@ static muster_status check_lowering(const muster_lowering *lowering, muster_erro
                        "lowering->source.struct_size is %zu; set it to sizeof(muster_lowering_source), %zu",
                        lowering->source.struct_size, sizeof lowering->source);
     if (!lowering->lower) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "lowering->lower is NULL");
-    if (lowering->policy_bytes && !lowering->policy)
-        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "lowering->policy is NULL, its size %zu", lowering->policy_bytes);
+    /* The disk is shared by every application of the user: bytes alone do not say whose language they are. */
+    if (!lowering->policy || lowering->policy_bytes == 0)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "lowering->policy is empty; name the back end and its version, for its texts outlive it");
     const uint32_t known = MUSTER_LOWERING_VOLATILE | MUSTER_LOWERING_TENSOR_CORES;
     if (lowering->flags & ~known)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "lowering->flags 0x%x has bits this version does not know",
