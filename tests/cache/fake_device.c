@@ -88,6 +88,15 @@ muster_status mu_module_function(mu_device *device, mu_module module, const char
     return MUSTER_OK;
 }
 
+muster_status mu_module_global(mu_device *device, mu_module module, const char *name, mu_address *address,
+                               uint64_t *bytes, muster_error *error) {
+    if (device->fail) return failed(device, "mu_module_global", error);
+    if (strcmp(name, "missing") == 0) return mu_fail(error, MUSTER_ENTRY_NOT_FOUND, "there is no %s", name);
+    *address = (uint64_t)(uintptr_t)module;
+    *bytes = strlen(name);
+    return MUSTER_OK;
+}
+
 int fake_occupancy(uint32_t block_threads, uint64_t dynamic_shared_bytes) {
     return (int)(2048 / block_threads + dynamic_shared_bytes % 7);
 }

@@ -248,6 +248,100 @@ static void every_allocation_failed_in_turn(void **state) {
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------ requests -- */
+
+typedef struct request {
+    mu_module_request request;
+    mu_key key;
+    mu_module_entry *entry;
+    int answers;
+} request;
+
+static void answer(mu_module_request *base, mu_module_entry *entry) {
+    request *r = (request *)base;
+    r->entry = entry;
+    r->answers++;
+}
+
+static void ask(fixture *f, request *r, uint64_t number) {
+    *r = (request){.key = key_of(number)};
+    r->request = (mu_module_request){.key = &r->key, .image = "ptx", .bytes = 3, .name = "program", .done = answer};
+    mu_module_cache_request(f->cache, &r->request);
+}
+
+static void requests_wait_for_an_idle_moment(void **state) {
+    (void)state;
+    fixture f;
+    request r[4];
+    open_fixture(&f);
+    for (uint64_t i = 0; i < 4; i++) ask(&f, &r[i], i);
+    mu_module_cache_request(f.cache, &r[2].request); /* it waits already */
+    assert_int_equal(stats_of(&f).requests, 4);
+    assert_int_equal(f.device.loads, 0);
+    mu_module_cache_withdraw(f.cache, &r[0].request);
+    mu_module_cache_withdraw(f.cache, &r[0].request);
+    mu_module_cache_withdraw(f.cache, &r[3].request);
+    assert_int_equal(mu_module_cache_collect(f.cache), 2);
+    assert_int_equal(f.device.loads, 2);
+    assert_int_equal(stats_of(&f).requests, 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(r[i].answers, i == 1 || i == 2);
+        assert_ptr_equal(r[i].entry, find(&f, i));
+    }
+    assert_int_equal(mu_module_cache_collect(f.cache), 0);
+    close_fixture(&f);
+}
+
+/* What is due and requested again costs no driver call, and is not unloaded in the same breath. */
+static void a_request_revives_what_is_due(void **state) {
+    (void)state;
+    fixture f;
+    request r;
+    open_fixture(&f);
+    mu_module_entry *entry = load(&f, 1);
+    drop(&f, 1);
+    load(&f, 2);
+    drop(&f, 2);
+    ask(&f, &r, 1);
+    assert_int_equal(mu_module_cache_collect(f.cache), 1); /* the other one goes */
+    assert_ptr_equal(r.entry, entry);
+    assert_int_equal(f.device.loads, 2);
+    assert_int_equal(f.device.unloads, 1);
+    assert_true(drop(&f, 1)); /* the request has a user of its own */
+    close_fixture(&f);
+}
+
+static void a_request_that_fails_is_answered(void **state) {
+    (void)state;
+    fixture f;
+    request r[2];
+    open_fixture(&f);
+    ask(&f, &r[0], 1);
+    ask(&f, &r[1], 2);
+    f.device.fail = MUSTER_OUT_OF_DEVICE_MEMORY;
+    assert_int_equal(mu_module_cache_load_requested(f.cache), 0);
+    f.device.fail = MUSTER_OK;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i].answers, 1);
+        assert_null(r[i].entry);
+    }
+    assert_int_equal(mu_module_cache_load_requested(f.cache), 0); /* it is not tried again by itself */
+    close_fixture(&f);
+}
+
+static void variables_are_the_module_s(void **state) {
+    (void)state;
+    fixture f;
+    mu_address address = 0;
+    uint64_t bytes = 0;
+    open_fixture(&f);
+    mu_module_entry *entry = load(&f, 1);
+    assert_int_equal(mu_module_cache_global(entry, "four", &address, &bytes, NULL), MUSTER_OK);
+    assert_int_equal(bytes, 4);
+    assert_int_equal(mu_module_cache_global(entry, "missing", &address, &bytes, NULL), MUSTER_ENTRY_NOT_FOUND);
+    close_fixture(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_key_is_loaded_once),
@@ -259,6 +353,10 @@ int main(void) {
         cmocka_unit_test(too_many_due_are_unloaded_at_once),
         cmocka_unit_test(unloading_forgets_occupancy),
         cmocka_unit_test(every_allocation_failed_in_turn),
+        cmocka_unit_test(requests_wait_for_an_idle_moment),
+        cmocka_unit_test(a_request_revives_what_is_due),
+        cmocka_unit_test(a_request_that_fails_is_answered),
+        cmocka_unit_test(variables_are_the_module_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,7 @@ PROGRAMS = [
     program("tests", "//tests/cache:disk_cache_test"),
     program("tests", "//tests/cache:dump_test"),
     program("tests", "//tests/cache:identity_test"),
+    program("tests", "//tests/cache:includes_test"),
     program("tests", "//tests/cache:module_cache_test"),
     program("tests", "//tests/cache:occupancy_cache_test"),
     program("tests", "//tests/cache:ptx_cache_stress_test"),
