@@ -134,7 +134,7 @@ CUresult sim_do_mem_host_get_device_pointer(sim_driver *driver, CUdeviceptr *poi
     return CUDA_SUCCESS;
 }
 
-/* ------------------------------------------------------------------------------------------------------- pointers -- */
+/* ------------------------------------------------------------------------------------------------------ pointers -- */
 
 static bool is_host(const sim_block *block) {
     return block->kind == SIM_BLOCK_PINNED || block->kind == SIM_BLOCK_REGISTERED;

@@ -56,7 +56,7 @@ CUresult sim_jit_options_read(unsigned count, const CUjit_option *names, void **
 /* Copies the log out and reports its length. */
 void sim_jit_log(const sim_jit_options *options, const char *log);
 
-/* -------------------------------------------------------------------------------------------------------- launches -- */
+/* ------------------------------------------------------------------------------------------------------ launches -- */
 
 /* One launch, its parameters copied. Shared by operations, graph nodes and executable graphs; immutable while shared. */
 typedef struct sim_work {

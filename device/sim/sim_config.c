@@ -89,7 +89,7 @@ static const sim_device_config *find_preset(const char *name) {
     return NULL;
 }
 
-/* --------------------------------------------------------------------------------------------------------- reading -- */
+/* ------------------------------------------------------------------------------------------------------- reading -- */
 
 typedef struct reader {
     muster_error *error;
@@ -313,7 +313,7 @@ static muster_status read_peers(const reader *in, const json_t *value, sim_confi
     return MUSTER_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- fault plan -- */
+/* ---------------------------------------------------------------------------------------------------- fault plan -- */
 
 static muster_status read_code(const reader *in, const json_t *value, CUresult *code) {
     if (json_is_integer(value) && json_integer_value(value) > 0 && json_integer_value(value) <= 999) {
@@ -403,7 +403,7 @@ static muster_status read_plan(const json_t *value, sim_config *config, muster_e
     return MUSTER_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- root -- */
+/* ---------------------------------------------------------------------------------------------------------- root -- */
 
 static muster_status read_root_key(const reader *in, const char *key, const json_t *value, sim_config *config) {
     uint64_t number;

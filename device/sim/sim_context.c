@@ -7,7 +7,7 @@
 #include "device/sim/sim_pool.h"
 #include "device/sim/sim_queue.h"
 
-/* ------------------------------------------------------------------------------------------------------- the stack -- */
+/* ----------------------------------------------------------------------------------------------------- the stack -- */
 
 /* A thread has a stack for each instance, as it would have one in each process. Handles, not pointers: the context may
  * be destroyed by another thread meanwhile. */
@@ -85,7 +85,7 @@ CUresult sim_do_ctx_set_current(sim_driver *driver, CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-/* -------------------------------------------------------------------------------------------------------- lifetime -- */
+/* ------------------------------------------------------------------------------------------------------ lifetime -- */
 
 static sim_context *create(sim_device *device, bool primary, unsigned flags) {
     sim_driver *driver = device->driver;
@@ -244,7 +244,7 @@ CUresult sim_do_ctx_destroy(sim_driver *driver, CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- peers -- */
+/* --------------------------------------------------------------------------------------------------------- peers -- */
 
 bool sim_context_sees(const sim_context *context, const sim_context *owner) {
     if (context == owner) return true;

@@ -28,7 +28,7 @@ typedef struct fill_op {
     unsigned value, width; /* bytes of one element */
 } fill_op;
 
-/* ---------------------------------------------------------------------------------------------------------- checking -- */
+/* ------------------------------------------------------------------------------------------------------ checking -- */
 
 /* Every row lies in one block; `device`: and there must be a block. */
 static bool mapped(sim_driver *driver, uint64_t address, size_t width, size_t height, size_t pitch, bool device,
@@ -44,7 +44,7 @@ static bool mapped(sim_driver *driver, uint64_t address, size_t width, size_t he
 
 static bool pageable(sim_driver *driver, uint64_t address) { return !sim_table_find(driver->memory, address); }
 
-/* ----------------------------------------------------------------------------------------------------------- running -- */
+/* ------------------------------------------------------------------------------------------------------- running -- */
 
 static CUresult fault_range(sim_op *op, const char *what, uint64_t address, size_t bytes) {
     char where[256], message[512];
@@ -100,7 +100,7 @@ static CUresult run_fill(sim_op *op) {
     return CUDA_SUCCESS;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- issuing -- */
+/* ------------------------------------------------------------------------------------------------------- issuing -- */
 
 typedef enum direction { UPLOAD, DOWNLOAD, WITHIN, PEER } direction;
 

@@ -144,7 +144,7 @@ muster_status mu_sim_driver_create(const char *spec, mu_driver **out, muster_err
     return MUSTER_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------- for tests -- */
+/* ----------------------------------------------------------------------------------------------------- for tests -- */
 
 static sim_device *device_at(mu_driver *table, int ordinal) {
     sim_driver *driver = table->instance;

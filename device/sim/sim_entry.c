@@ -34,7 +34,7 @@ sim_entry sim_entry_find(const char *name) {
     return entry;
 }
 
-/* ------------------------------------------------------------------------------------------------------- counting -- */
+/* ------------------------------------------------------------------------------------------------------ counting -- */
 
 static atomic_uint next_shard;
 static _Thread_local unsigned thread_shard; /* + 1; 0: not chosen yet */
@@ -66,7 +66,7 @@ uint64_t sim_counters_sum(const sim_driver *driver, sim_entry entry) {
     return sum;
 }
 
-/* ------------------------------------------------------------------------------------------------ before each call -- */
+/* ---------------------------------------------------------------------------------------------- before each call -- */
 
 static _Thread_local bool in_host_function;
 
@@ -101,7 +101,7 @@ static inline CUresult enter(sim_driver *driver, sim_entry entry, CUdevice devic
     return enter_slowly(driver, entry, device);
 }
 
-/* -------------------------------------------------------------------------------------------------------- entries -- */
+/* ------------------------------------------------------------------------------------------------------- entries -- */
 
 #define ENTER(member, named_device, parameters, arguments)                                                             \
     static __attribute__((noinline)) CUresult enter_##member(SIM_UNPACK parameters, uint32_t slot) {                   \

@@ -22,7 +22,7 @@ struct sim_exec {
     bool *disabled;
 };
 
-/* ---------------------------------------------------------------------------------------------------------- making one -- */
+/* ---------------------------------------------------------------------------------------------------- making one -- */
 
 static void drop_shape(shape *dropped) {
     if (atomic_fetch_sub_explicit(&dropped->references, 1, memory_order_acq_rel) != 1) return;
@@ -138,7 +138,7 @@ CUresult sim_do_graph_exec_destroy(sim_driver *driver, CUgraphExec handle) {
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ updating -- */
+/* ------------------------------------------------------------------------------------------------------ updating -- */
 
 static CUresult find_node(sim_driver *driver, const sim_exec *exec, CUgraphNode handle, uint32_t *index) {
     sim_node *node = sim_find(driver, SIM_TAG_NODE, handle);
@@ -211,7 +211,7 @@ CUresult sim_do_graph_exec_update(sim_driver *driver, CUgraphExec handle, CUgrap
     return CUDA_SUCCESS;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- launching -- */
+/* ----------------------------------------------------------------------------------------------------- launching -- */
 
 typedef struct graph_op {
     sim_op op;

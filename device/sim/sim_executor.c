@@ -2,7 +2,7 @@
  * runs them one at a time; and the one thread for host functions. */
 #include "device/sim/sim_queue.h"
 
-/* ------------------------------------------------------------------------------------------------------- one by one -- */
+/* ---------------------------------------------------------------------------------------------------- one by one -- */
 
 typedef struct turn {
     sim_stream *stream;
@@ -31,7 +31,7 @@ static SIM_UNSEEN uint64_t run_as_stream(sim_stream *stream, sim_op *op, uint64_
     return taken.cost_ns;
 }
 
-/* ------------------------------------------------------------------------------------------------------- execution -- */
+/* ----------------------------------------------------------------------------------------------------- execution -- */
 
 /* Virtual time: an operation begins when its stream, what it waits for, its engine and its caller allow. */
 static uint64_t begin_virtual(const sim_stream *stream, const sim_op *op) {
@@ -174,7 +174,7 @@ void sim_executor_stop(sim_driver *driver) {
     if (driver->host_started) pthread_join(driver->host_executor, NULL);
 }
 
-/* -------------------------------------------------------------------------------------------------------- null mode -- */
+/* ----------------------------------------------------------------------------------------------------- null mode -- */
 
 CUresult sim_execute_inline(sim_stream *stream, sim_op *op) {
     CUresult code = sim_context_error(stream->context);

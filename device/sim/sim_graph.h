@@ -35,7 +35,7 @@ CUresult sim_node_work(sim_driver *driver, const CUDA_KERNEL_NODE_PARAMS *parame
 typedef struct sim_exec sim_exec;
 void sim_exec_free(sim_exec *exec); /* and its handle; launches in flight keep what they need */
 
-/* ---------------------------------------------------------------------------------------------------------- capture -- */
+/* ------------------------------------------------------------------------------------------------------- capture -- */
 
 /* What an event stands for that was recorded in a capture. */
 typedef struct sim_fork {

@@ -52,7 +52,7 @@ static void *map_pages(size_t bytes) {
     return base == MAP_FAILED ? NULL : base;
 }
 
-/* ------------------------------------------------------------------------------------------------------ accounting -- */
+/* ---------------------------------------------------------------------------------------------------- accounting -- */
 
 bool sim_charge(sim_device *device, uint64_t bytes) {
     /* Relaxed: the count alone matters; nothing is published with it. */
@@ -76,7 +76,7 @@ uint64_t sim_free_bytes(const sim_device *device) {
     return taken < device->config->memory_bytes ? device->config->memory_bytes - taken : 0;
 }
 
-/* --------------------------------------------------------------------------------------------------------- classes -- */
+/* ------------------------------------------------------------------------------------------------------- classes -- */
 
 /* Eight classes per doubling, so that at most an eighth is wasted. The smallest is one BLOCK_ALIGNMENT. */
 static int class_of(size_t bytes, size_t *capacity) {
@@ -109,7 +109,7 @@ static char *carve(sim_heap *heap, size_t capacity) {
     return base;
 }
 
-/* -------------------------------------------------------------------------------------------------------- lifetime -- */
+/* ------------------------------------------------------------------------------------------------------ lifetime -- */
 
 sim_heap *sim_heap_create(sim_driver *driver) {
     sim_heap *heap = mu_alloc_zeroed(1, sizeof *heap);
@@ -290,7 +290,7 @@ void sim_block_free(sim_heap *heap, sim_block *block) {
     sim_block_retire(heap, block);
 }
 
-/* ---------------------------------------------------------------------------------------- what has been written to -- */
+/* -------------------------------------------------------------------------------------- what has been written to -- */
 
 void sim_block_mark_written(sim_block *block, uint64_t address, size_t bytes) {
     uint8_t *map = block->range.initialised;

@@ -27,7 +27,7 @@ typedef struct sim_block {
     struct sim_block *next; /* quarantine */
 } sim_block;
 
-/* ---------------------------------------------------------------------------------------------------------- table -- */
+/* --------------------------------------------------------------------------------------------------------- table -- */
 
 typedef struct sim_table sim_table;
 
@@ -49,7 +49,7 @@ void sim_table_remember(sim_table *table, const sim_block *block);
 /* May kernels of `context` touch `block`? */
 bool sim_block_visible(const sim_block *block, const sim_context *context);
 
-/* ----------------------------------------------------------------------------------------------------------- heap -- */
+/* ---------------------------------------------------------------------------------------------------------- heap -- */
 
 typedef struct sim_heap sim_heap;
 

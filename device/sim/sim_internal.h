@@ -32,7 +32,7 @@ typedef struct sim_context sim_context;
 typedef struct sim_stream sim_stream;
 struct sim_pool;
 
-/* -------------------------------------------------------------------------------------------------------- entries -- */
+/* ------------------------------------------------------------------------------------------------------- entries -- */
 
 typedef enum sim_entry {
 #define SIM_ENTRY_ENUM(member, device, parameters, arguments) SIM_ENTRY_##member,
@@ -55,7 +55,7 @@ SIM_ENTRIES(SIM_ENTRY_PROTOTYPE, SIM_ENTRY_PROTOTYPE_VOID)
 /* Index of the entry called `name`, SIM_ENTRY_COUNT when there is none. */
 sim_entry sim_entry_find(const char *name);
 
-/* -------------------------------------------------------------------------------------------------------- handles -- */
+/* ------------------------------------------------------------------------------------------------------- handles -- */
 
 /* A handle is a number that encodes what it is, whose it is and which of all objects that ever had this index; it is
  * never dereferenced. So a stale, foreign or invented one is always recognised. Numbers are multiples of 16, which
@@ -106,7 +106,7 @@ sim_object *sim_handle_next(sim_driver *driver, const sim_context *context, sim_
 
 #define SIM_HANDLE(type, object_pointer) ((type)(uintptr_t)(object_pointer)->object.handle)
 
-/* ---------------------------------------------------------------------------------------------- devices, contexts -- */
+/* --------------------------------------------------------------------------------------------- devices, contexts -- */
 
 struct sim_device {
     sim_driver *driver;
@@ -214,7 +214,7 @@ bool sim_context_sees(const sim_context *context, const sim_context *owner);
 static inline void sim_lock(sim_driver *driver) { pthread_mutex_lock(&driver->lock); }
 static inline void sim_unlock(sim_driver *driver) { pthread_mutex_unlock(&driver->lock); }
 
-/* --------------------------------------------------------------------------------------------------------- faults -- */
+/* -------------------------------------------------------------------------------------------------------- faults -- */
 
 /* The error that a call in this context returns, CUDA_SUCCESS while all is well. Returning it counts as observing. */
 CUresult sim_fault_observe(sim_context *context);

@@ -49,7 +49,7 @@ void sim_jit_log(const sim_jit_options *options, const char *log) {
     put_log(options->info_log, options->info_bytes, options->info_bytes_out, "");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ linking -- */
+/* ------------------------------------------------------------------------------------------------------- linking -- */
 
 struct sim_link {
     sim_object object;

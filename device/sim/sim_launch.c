@@ -6,7 +6,7 @@
 
 enum { MAX_GRID_YZ = 65535, MAX_BLOCK_XY = 1024, MAX_BLOCK_Z = 64, MAX_THREADS = 1024, MAX_PORTABLE_CLUSTER = 8 };
 
-/* ----------------------------------------------------------------------------------------------------------- checking -- */
+/* ------------------------------------------------------------------------------------------------------ checking -- */
 
 static CUresult check_cluster(const sim_kernel *kernel, const sim_shape *shape) {
     uint64_t blocks = (uint64_t)shape->cluster[0] * shape->cluster[1] * shape->cluster[2];
@@ -45,7 +45,7 @@ CUresult sim_shape_check(const sim_kernel *kernel, const sim_shape *shape) {
     return plane > resident || plane * grid[2] > resident ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
-/* --------------------------------------------------------------------------------------------------------------- work -- */
+/* ---------------------------------------------------------------------------------------------------------- work -- */
 
 /* The parameter block, from `extra`'s buffer or from one pointer for each parameter. */
 static CUresult copy_parameters(const sim_function_info *info, void **parameters, void **extra, unsigned char *block) {
@@ -169,7 +169,7 @@ CUresult sim_work_run(const sim_work *work, uint64_t *cost_ns) {
     return code;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- launching -- */
+/* ----------------------------------------------------------------------------------------------------- launching -- */
 
 typedef struct kernel_op {
     sim_op op;

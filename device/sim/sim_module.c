@@ -5,7 +5,7 @@
 
 enum { LOG_BYTES = 16384 };
 
-/* ------------------------------------------------------------------------------------------------------------ loading -- */
+/* ------------------------------------------------------------------------------------------------------- loading -- */
 
 /* What kind of image it is, where its text begins and how long it is. */
 static CUresult open_image(const void *image, int device_sm, const char **text, size_t *bytes, const char **why) {
@@ -173,7 +173,7 @@ CUresult sim_do_module_unload(sim_driver *driver, CUmodule handle) {
     return code;
 }
 
-/* ----------------------------------------------------------------------------------------------------- looking things up -- */
+/* --------------------------------------------------------------------------------------------- looking things up -- */
 
 static CUresult find_image(sim_driver *driver, CUmodule handle, sim_image **image) {
     *image = sim_find(driver, SIM_TAG_IMAGE, handle);
@@ -229,7 +229,7 @@ CUresult sim_do_module_enumerate_functions(sim_driver *driver, CUfunction *funct
     return CUDA_SUCCESS;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- functions -- */
+/* ----------------------------------------------------------------------------------------------------- functions -- */
 
 static CUresult find_kernel(sim_driver *driver, CUfunction handle, sim_kernel **kernel) {
     *kernel = sim_find(driver, SIM_TAG_KERNEL, handle);

@@ -210,7 +210,7 @@ CUresult sim_do_mem_pool_trim_to(sim_driver *driver, CUmemoryPool handle, size_t
     return CUDA_SUCCESS;
 }
 
-/* ---------------------------------------------------------------------------------------------- allocating, freeing -- */
+/* ------------------------------------------------------------------------------------------- allocating, freeing -- */
 
 /* Bytes of `pool` that earlier frees on `stream` make available to it before they have run. Locked. */
 static uint64_t reusable(const sim_pool *pool, const sim_stream *stream);

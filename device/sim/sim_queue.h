@@ -19,8 +19,8 @@ struct sim_op {
     /* Does the work, on the executor, without the lock and, under ThreadSanitizer, on the stream's strand. May be NULL.
      * What goes wrong it reports itself (sim_fault_kernel) and returns. */
     CUresult (*run)(sim_op *op);
-    /* Books the end, whether it ran or was dropped: executor, not locked, not on the strand, before anybody learns of it.
-     * May be NULL. */
+    /* Books the end, whether it ran or was dropped: executor, not locked, not on the strand, before anybody learns of
+     * it. May be NULL. */
     void (*finish)(sim_op *op);
     /* Frees the operation. Executor or caller, not locked. */
     void (*release)(sim_op *op);

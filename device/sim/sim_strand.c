@@ -1,7 +1,7 @@
-/* Strands: under ThreadSanitizer every stream, and every branch of a graph, runs on a host thread of its own, so that its
- * history is its own. The executor hands it one operation at a time and waits, in a way that the sanitizer does not see:
- * what orders two streams is what they say to each other, not that one thread happened to start both. In ordinary builds
- * there are no strands, and the executor runs everything itself. */
+/* Strands: under ThreadSanitizer every stream, and every branch of a graph, runs on a host thread of its own, so that
+ * its history is its own. The executor hands it one operation at a time and waits, in a way that the sanitizer does
+ * not see: what orders two streams is what they say to each other, not that one thread happened to start both. In
+ * ordinary builds there are no strands, and the executor runs everything itself. */
 #include "device/sim/sim_queue.h"
 
 #if MU_TSAN

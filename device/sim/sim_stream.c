@@ -14,7 +14,7 @@ sim_op *sim_op_create(size_t bytes, CUresult (*run)(sim_op *), void (*release)(s
 
 void sim_op_release(sim_op *op) { sim_free_unordered(op); }
 
-/* ----------------------------------------------------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------------------------------------------------- waiting -- */
 
 void sim_wait(sim_driver *driver) {
     driver->waiters++;
@@ -84,7 +84,7 @@ CUresult sim_device_drain(sim_context *context) {
     return code;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- streams -- */
+/* ------------------------------------------------------------------------------------------------------- streams -- */
 
 sim_stream *sim_stream_create(sim_context *context, bool blocking) {
     sim_driver *driver = context->driver;
@@ -201,7 +201,7 @@ CUresult sim_do_ctx_synchronize(sim_driver *driver) {
     return code;
 }
 
-/* --------------------------------------------------------------------------------------------------------- enqueueing -- */
+/* ---------------------------------------------------------------------------------------------------- enqueueing -- */
 
 static void append(sim_stream *stream, sim_op *op) {
     op->issued_ns = stream->context->driver->host_ns;
@@ -291,7 +291,7 @@ CUresult sim_enqueue(sim_stream *stream, sim_op *op, bool wait) {
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------------ host functions -- */
+/* ------------------------------------------------------------------------------------------------ host functions -- */
 
 typedef struct host_op {
     sim_op op;

@@ -234,7 +234,7 @@ SIM_UNSEEN void sim_table_remember(sim_table *table, const sim_block *block) {
     write_unlock(table);
 }
 
-/* ------------------------------------------------------------------------------------- what the interpreter asks for -- */
+/* --------------------------------------------------------------------------------- what the interpreter asks for -- */
 
 SIM_UNSEEN const sim_range *sim_memory_lookup(sim_memory *memory, uint64_t address) {
     sim_block *block = sim_table_find(memory->driver->memory, address);

@@ -1,6 +1,6 @@
-/* What waits: the 1,021st outstanding call on a stream; and what does not. That loads, unloads, frees and instantiations
- * wait for an idle device shows on hardware only beside a running kernel; tests/device/sim/stall_test.c has the
- * simulator's side. */
+/* What waits: the 1,021st outstanding call on a stream; and what does not. That loads, unloads, frees and
+ * instantiations wait for an idle device shows on hardware only beside a running kernel; tests/device/sim/stall_test.c
+ * has the simulator's side. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* What every driver table promises, as tests that know only device/driver.h. The program runs them on the simulator and,
- * where libcuda opens, on the real driver; see main.c. */
+/* What every driver table promises, as tests that know only device/driver.h. The program runs them on the simulator
+ * and, where libcuda opens, on the real driver; see main.c. */
 #ifndef MUSTER_TESTS_CONFORMANCE_CONFORMANCE_H
 #define MUSTER_TESTS_CONFORMANCE_CONFORMANCE_H
 
@@ -64,12 +64,12 @@ typedef struct gate gate;
 gate *gate_close(CUstream stream);
 void gate_open(gate *held); /* frees it once the stream has passed */
 
-/* The same, but on hardware by a kernel that runs: a host function is queued in a way of its own. The simulator runs one
- * kernel at a time on a device, so that there it stays a host function, and other streams go on. */
+/* The same, but on hardware by a kernel that runs: a host function is queued in a way of its own. The simulator runs
+ * one kernel at a time on a device, so that there it stays a host function, and other streams go on. */
 gate *gate_close_busy(machine_device *on, CUstream stream);
 
-/* Runs `body` in a child process that has not touched any driver; returns its exit code, and fails the test when it died
- * of a signal. */
+/* Runs `body` in a child process that has not touched any driver; returns its exit code, and fails the test when it
+ * died of a signal. */
 int in_child(const char *driver_name, int (*body)(mu_driver *driver));
 extern const char *driver_name;
 

@@ -212,7 +212,7 @@ static void test_graphs_may_be_destroyed_while_they_run(void **state) {
     assert_int_equal(read_word(words), mixed(0, CHAIN));
 }
 
-/* ---------------------------------------------------------------------------------------------------------- capture -- */
+/* ------------------------------------------------------------------------------------------------------- capture -- */
 
 static CUgraph capture_mixes(uint32_t first, uint32_t count) {
     CUgraph graph = NULL;

@@ -1,5 +1,5 @@
-/* Runs the suite: conformance_test [sim|cuda|all [group]]. "sim" is always there; "cuda" is skipped visibly where libcuda does
- * not open or sees no device. Without an argument MUSTER_CONFORMANCE_DRIVER says which, and then "all". */
+/* Runs the suite: conformance_test [sim|cuda|all [group]]. "sim" is always there; "cuda" is skipped visibly where
+ * libcuda does not open or sees no device. Without an argument MUSTER_CONFORMANCE_DRIVER says which, and then "all". */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ void need_two_devices(bool peers) {
     skip();
 }
 
-/* ---------------------------------------------------------------------------------------------------------- machine -- */
+/* ------------------------------------------------------------------------------------------------------- machine -- */
 
 static void get_function(machine_device *on, const char *name, CUfunction *function) {
     assert_success(DRIVER->module_get_function(function, on->module, name));
@@ -123,7 +123,7 @@ void write_word(CUdeviceptr pointer, uint32_t value) {
     assert_success(DRIVER->stream_synchronize(NULL));
 }
 
-/* ------------------------------------------------------------------------------------------------------------- gate -- */
+/* ---------------------------------------------------------------------------------------------------------- gate -- */
 
 struct gate {
     sem_t opened, passed;
@@ -186,7 +186,7 @@ void gate_open(gate *held) {
     free(held);
 }
 
-/* --------------------------------------------------------------------------------------------------------- children -- */
+/* ------------------------------------------------------------------------------------------------------ children -- */
 
 int in_child(const char *name, int (*body)(mu_driver *driver)) {
     fflush(NULL);
@@ -203,7 +203,7 @@ int in_child(const char *name, int (*body)(mu_driver *driver)) {
     return WEXITSTATUS(status);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- main -- */
+/* ---------------------------------------------------------------------------------------------------------- main -- */
 
 static const struct {
     const char *name;

@@ -8,7 +8,7 @@
 #include "device/sim/sim_queue.h"
 #include "tests/device/sim/fixture.h"
 
-/* ---------------------------------------------------------------------------------------------------------- the table -- */
+/* ----------------------------------------------------------------------------------------------------- the table -- */
 
 enum { SPOTS = 600 };
 
@@ -89,7 +89,7 @@ static void test_look_ups_go_on_while_memory_comes_and_goes(void **state) {
     mu_driver_release(looks.f.driver);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- faults -- */
+/* -------------------------------------------------------------------------------------------------------- faults -- */
 
 static void expect_fault(fixture *f, CUdeviceptr address, const char *first, const char *second) {
     char text[600];
@@ -202,7 +202,7 @@ static void test_reading_what_nobody_wrote_is_reported_on_request(void **state) 
     mu_driver_release(f.driver);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- sizes -- */
+/* --------------------------------------------------------------------------------------------------------- sizes -- */
 
 static uint64_t resident_kib(void) {
     long pages = 0, resident = 0;

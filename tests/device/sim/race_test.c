@@ -1,5 +1,5 @@
-/* ThreadSanitizer sees the order that streams and events make, and no other: a job that reads what another stream writes
- * without an event between them is reported. Each case is a child process whose report is read. */
+/* ThreadSanitizer sees the order that streams and events make, and no other: a job that reads what another stream
+ * writes without an event between them is reported. Each case is a child process whose report is read. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -126,7 +126,7 @@ static void host_reads(bool ordered) {
     finish(&s);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- children -- */
+/* ------------------------------------------------------------------------------------------------------ children -- */
 
 static int run_child(void (*body)(bool), bool ordered, bool *reported) {
     int pipe_ends[2];
