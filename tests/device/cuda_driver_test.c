@@ -45,7 +45,6 @@ static void stub(int code, muster_status status, const char *message) {
     muster_error error = {0};
     char text[16];
     const char *path = getenv("LIBCUDA_STUB");
-    assert_non_null(path);
     snprintf(text, sizeof text, "%d", code);
     setenv("STUB_INIT", text, 1);
     assert_int_equal(open_library(path, &error), status);
@@ -55,6 +54,10 @@ static void stub(int code, muster_status status, const char *message) {
 
 static void test_driver_that_does_not_start_is_told_apart(void **state) {
     (void)state;
+    if (!getenv("LIBCUDA_STUB")) {
+        fprintf(stderr, "skipped: LIBCUDA_STUB does not name the library in libcuda's place\n");
+        skip();
+    }
     stub(CUDA_ERROR_NO_DEVICE, MUSTER_NO_DEVICE, "CUDA_VISIBLE_DEVICES");
     stub(CUDA_ERROR_UNKNOWN, MUSTER_NO_DRIVER, "kernel module");
     stub(CUDA_ERROR_SYSTEM_NOT_READY, MUSTER_NO_DRIVER, "kernel module");
