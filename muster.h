@@ -190,11 +190,12 @@ typedef struct muster_config {
     muster_log_fn log;
     void *log_user;
     muster_log_level log_level; /* 0: MUSTER_LOG_WARNING */
-    /* Directory of the disk cache of compiled programs; "": none. NULL: MUSTER_CACHE_DIR, else muster/ in the user's cache
-     * directory (docs/caches.md). */
+    /* Directory of the disk cache of compiled programs; "": none. NULL: MUSTER_CACHE_DIR, else muster/ in the user's
+     * cache directory (docs/caches.md). */
     const char *cache_dir;
     uint64_t cache_bytes; /* at most so much there; 0: 1 GiB */
-    /* Writes PTX to dump_dir (NULL: MUSTER_DUMP_DIR, else "muster-ptx"): "all", "failing", "none". NULL: MUSTER_DUMP_PTX. */
+    /* Writes PTX to dump_dir (NULL: MUSTER_DUMP_DIR, else "muster-ptx"): "all", "failing", "none". NULL:
+     * MUSTER_DUMP_PTX. */
     const char *dump_ptx;
     const char *dump_dir;
 } muster_config;
@@ -237,19 +238,20 @@ MUSTER_API muster_status muster_device_get_info(const muster_runtime *runtime, i
 
 /* ----------------------------------------------------------------------------------------------------- programs -- */
 
-/* A program is a source of kernels. Making one compiles it, on the calling thread and once for each architecture among the
- * devices: what this process or an earlier one compiled before is found in memory or on disk (docs/caches.md), and threads
- * that ask for the same at the same time share one compilation, its failure included. Then it is loaded on every device.
+/* A program is a source of kernels. Making one compiles it, on the calling thread and once for each architecture among
+ * the devices: what this process or an earlier one compiled before is found in memory or on disk (docs/caches.md), and
+ * threads that ask for the same at the same time share one compilation, its failure included. Then it is loaded on
+ * every device.
  *
- * Loading makes a device wait until it has drained, whatever one does. So a device that has work loads a new program at its
- * next idle moment, or when the program is needed: by muster_program_kernel or muster_program_prepare. Make programs, and
- * look up kernels, before work, or prepare them when a stall does not matter.
+ * Loading makes a device wait until it has drained, whatever one does. So a device that has work loads a new program at
+ * its next idle moment, or when the program is needed: by muster_program_kernel or muster_program_prepare. Make
+ * programs, and look up kernels, before work, or prepare them when a stall does not matter.
  *
  * Programs made from one source share what is compiled, never their module-scope variables.
  *
  * All functions that make a program block while it compiles (10 ms to seconds) and loads. Their common errors:
- * PROGRAM_INVALID with the compiler's log (for all of it see `log` of muster_config, level info); CAPABILITY_MISSING when a
- * device compiles PTX for no architecture; OUT_OF_DEVICE_MEMORY; OUT_OF_HOST_MEMORY. */
+ * PROGRAM_INVALID with the compiler's log; CAPABILITY_MISSING when a device compiles PTX for no architecture;
+ * OUT_OF_DEVICE_MEMORY; OUT_OF_HOST_MEMORY. */
 
 /* Of PTX text. `bytes` 0: `ptx` is a C string. `name` (may be NULL) appears in messages. */
 MUSTER_API muster_status muster_program_from_ptx(muster_runtime *runtime, const char *ptx, size_t bytes,
@@ -260,15 +262,15 @@ MUSTER_API muster_status muster_program_from_ptx(muster_runtime *runtime, const 
 MUSTER_API muster_status muster_program_from_image(muster_runtime *runtime, const void *image, size_t bytes,
                                                    const char *name, muster_program **program, muster_error *error);
 
-/* CUDA C++. What is compiled is identified by all of it: text, name, options, headers, include paths, the version of the
- * compiler, and the content of every file that is found for an #include. */
+/* CUDA C++. What is compiled is identified by all of it: text, name, options, headers, include paths, the version of
+ * the compiler, and the content of every file that is found for an #include. */
 typedef struct muster_cuda_source {
     size_t struct_size;
     const char *text;
     size_t bytes;     /* 0: text is a C string */
     const char *name; /* in messages and as the file's name, "kernels.cu"; NULL: "program" */
     uint32_t option_count;
-    const char *const *options; /* for NVRTC, each one argument: "--use_fast_math", "-DN=4". Muster adds the architecture */
+    const char *const *options; /* for NVRTC: "--use_fast_math", "-DN=4"; Muster adds the architecture */
     uint32_t include_path_count;
     const char *const *include_paths; /* directories; like "-I" options in front of the others */
     uint32_t header_count;            /* headers in memory, as #include names them; before all paths */
@@ -276,10 +278,11 @@ typedef struct muster_cuda_source {
     const char *const *header_texts;
 } muster_cuda_source;
 
-/* Compiled by NVRTC, which is opened when it is first needed: the library MUSTER_LIBNVRTC names, or libnvrtc.so where the
- * system finds it or in /usr/local/cuda. Kernels carry mangled names unless they are extern "C".
- * Errors: UNSUPPORTED when there is no NVRTC, or it compiles for none of a device's architectures; INVALID_ARGUMENT for an
- * option that chooses the architecture. */
+/* Compiled by NVRTC, which is opened when it is first needed: the library MUSTER_LIBNVRTC names, or libnvrtc.so where
+ * the system finds it or in /usr/local/cuda. Its whole log goes to `log` of muster_config, line by line, at level info.
+ * Kernels carry mangled names unless they are extern "C".
+ * Errors: UNSUPPORTED when there is no NVRTC, or it compiles for none of a device's architectures; INVALID_ARGUMENT for
+ * an option that chooses the architecture. */
 MUSTER_API muster_status muster_program_from_cuda(muster_runtime *runtime, const muster_cuda_source *source,
                                                   muster_program **program, muster_error *error);
 
@@ -310,7 +313,8 @@ typedef struct muster_target {
 } muster_target;
 
 typedef struct muster_ptx muster_ptx; /* where a lowering writes; usable during the call only */
-/* Appends to the text. OUT_OF_HOST_MEMORY or LIMIT_REACHED (1 GiB) need no handling: the lowering fails with it anyway. */
+/* Appends to the text. OUT_OF_HOST_MEMORY or LIMIT_REACHED (1 GiB) need no handling: the lowering fails with it
+ * anyway. */
 MUSTER_API muster_status muster_ptx_append(muster_ptx *ptx, const char *text, size_t bytes);
 
 enum {
@@ -319,24 +323,26 @@ enum {
     MUSTER_LOWERING_TENSOR_CORES = 1u << 1 /* it uses tensor cores where a target has them */
 };
 
-/* A compiler back end: callbacks that write PTX. They are called on the thread that makes the program, must not call Muster
- * (but for muster_ptx_append), and may run on several threads at once for different programs. A callback that fails returns
- * any status but MUSTER_OK, and says why in error->message; the program is then PROGRAM_INVALID with it (OUT_OF_HOST_MEMORY
- * stays what it is). */
+/* A compiler back end: callbacks that write PTX. They are called on the thread that makes the program, must not call
+ * Muster (but for muster_ptx_append), and may run on several threads at once for different programs. A callback that
+ * fails returns any status but MUSTER_OK, and says why in error->message; the program is then PROGRAM_INVALID with it
+ * (OUT_OF_HOST_MEMORY stays what it is). */
 typedef struct muster_lowering {
     size_t struct_size;
     const char *name; /* as of programs */
     muster_lowering_source source;
-    /* Optional. Rewrites the source for a target, for instance into a canonical form, once per target: *result starts as a
-     * copy of *given, and what it is set to stays valid until the program is made. A lowering that leaves it as it was sets
-     * *unchanged, which spares the digest of the result; Muster believes it only when all fields are indeed equal. */
+    /* Optional. Rewrites the source for a target, for instance into a canonical form, once per target: *result starts
+     * as a copy of *given, and what it is set to stays valid until the program is made. A lowering that leaves it as it
+     * was sets *unchanged, which spares the digest of the result; Muster believes it only when all fields are indeed
+     * equal. */
     muster_status (*prepare)(void *user, const muster_lowering_source *given, const muster_target *target,
                              muster_lowering_source *result, int *unchanged, muster_error *error);
     /* Writes the PTX of the source (as rewritten) for the target. Called when no cache has it. */
     muster_status (*lower)(void *user, const muster_lowering_source *source, const muster_target *target,
                            muster_ptx *ptx, muster_error *error);
     void *user;
-    /* Required: bytes that stand for everything else the text depends on. The back end's name, its version, its settings. */
+    /* Required: bytes that stand for everything else the text depends on. The back end's name, its version, its
+     * settings. */
     const void *policy;
     size_t policy_bytes;
     uint32_t flags; /* MUSTER_LOWERING_* */
@@ -350,9 +356,9 @@ MUSTER_API muster_status muster_program_from_lowering(muster_runtime *runtime, c
 MUSTER_API muster_status muster_program_prepare(muster_program *program, muster_error *error);
 
 /* Sets `bytes` bytes at `offset` of a module-scope variable (__device__ or __constant__; its name as in PTX) on every
- * device. It takes effect between runs: it waits up to timeout_ns for every run submitted before that uses a kernel of the
- * program, and runs submitted after it has returned see the new value. What a run sees that is submitted meanwhile is not
- * defined. Until it is set, a variable has the value that its program gives it, or what kernels wrote. Blocks.
+ * device. It takes effect between runs: it waits up to timeout_ns for every run submitted before that uses a kernel of
+ * the program, and runs submitted after it has returned see the new value. What a run sees that is submitted meanwhile
+ * is not defined. Until it is set, a variable has the value that its program gives it, or what kernels wrote. Blocks.
  * Errors: TIMEOUT, ENTRY_NOT_FOUND and OUT_OF_RANGE: nothing was changed. TRANSFER_FAILED: the content is undefined. */
 MUSTER_API muster_status muster_program_set_global(muster_program *program, const char *name, uint64_t offset,
                                                    const void *data, uint64_t bytes, uint64_t timeout_ns,
@@ -361,8 +367,8 @@ MUSTER_API muster_status muster_program_set_global(muster_program *program, cons
 /* Releases the program and its kernels. Graphs and runs that use them keep them alive until they end. */
 MUSTER_API void muster_program_destroy(muster_program *program);
 
-/* Finds an entry. The kernel belongs to the program and lives as long as it; asking twice gives the same handle, at the cost
- * of a short lock. Blocks until the program is loaded.
+/* Finds an entry. The kernel belongs to the program and lives as long as it; asking twice gives the same handle, at the
+ * cost of a short lock. Blocks until the program is loaded.
  * Errors: ENTRY_NOT_FOUND, listing the entries there are where the driver can tell; those of muster_program_prepare. */
 MUSTER_API muster_status muster_program_kernel(muster_program *program, const char *entry, muster_kernel **kernel,
                                                muster_error *error);
@@ -372,10 +378,11 @@ typedef struct muster_cache_stats {
     size_t struct_size;
     uint64_t lowerings; /* texts made by a lowering or by NVRTC, not found */
     uint64_t compiles;  /* texts compiled to native code, not found */
-    uint64_t ptx_hits, ptx_misses, ptx_joins, ptx_failures, ptx_evictions; /* in memory, texts; joins waited for another */
-    uint64_t ptx_entries, ptx_bytes;                                      /* now */
-    uint64_t cubin_hits, cubin_misses, cubin_joins, cubin_failures, cubin_evictions; /* in memory, native code */
-    uint64_t cubin_entries, cubin_bytes;                                            /* now */
+    /* In memory, texts and native code; joins waited for another thread's. */
+    uint64_t ptx_hits, ptx_misses, ptx_joins, ptx_failures, ptx_evictions;
+    uint64_t ptx_entries, ptx_bytes; /* now */
+    uint64_t cubin_hits, cubin_misses, cubin_joins, cubin_failures, cubin_evictions;
+    uint64_t cubin_entries, cubin_bytes; /* now */
     uint64_t disk_hits, disk_misses, disk_damaged; /* damaged: of the misses */
     uint64_t disk_stores, disk_store_failures, disk_evictions;
     uint64_t module_hits, module_loads; /* programs' modules, over all devices: found loaded, and not */

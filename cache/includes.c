@@ -21,7 +21,7 @@ typedef struct walk {
     bool complete, out_of_memory;
 } walk;
 
-/* ----------------------------------------------------------------------------------------------------------- names -- */
+/* --------------------------------------------------------------------------------------------------------- names -- */
 
 static bool in_a_name(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -50,7 +50,7 @@ static bool is_directive(const char *text, const char *word) {
     return word > text && (word[-1] == '#' || (word[-1] == ':' && word - 1 > text && word[-2] == '%'));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ files -- */
+/* --------------------------------------------------------------------------------------------------------- files -- */
 
 static void visit(walk *walk, const char *path) {
     for (size_t i = 0; i < walk->count; i++)
@@ -73,9 +73,9 @@ static void visit(walk *walk, const char *path) {
 
 static void visit_in(walk *walk, const char *directory, size_t directory_bytes, const char *name, size_t name_bytes) {
     char path[PATH_MAX];
-    int length = directory_bytes ? snprintf(path, sizeof path, "%.*s/%.*s", (int)directory_bytes, directory,
-                                            (int)name_bytes, name)
-                                 : snprintf(path, sizeof path, "%.*s", (int)name_bytes, name);
+    int length = directory_bytes
+                     ? snprintf(path, sizeof path, "%.*s/%.*s", (int)directory_bytes, directory, (int)name_bytes, name)
+                     : snprintf(path, sizeof path, "%.*s", (int)name_bytes, name);
     if (length > 0 && (size_t)length < sizeof path)
         visit(walk, path);
     else
@@ -88,7 +88,8 @@ static size_t directory_bytes(const char *path) {
     return slash ? (size_t)(slash - path) : 0;
 }
 
-/* `value` when the option is `name` with a value behind it, or when it is `name` alone and the next one is the value. */
+/* `value` when the option is `name` with a value behind it, or when it is `name` alone and the next one is the
+ * value. */
 static const char *option_value(const mu_include_search *search, uint32_t *index, const char *name) {
     const char *option = search->options[*index];
     size_t length = strlen(name);
@@ -148,7 +149,7 @@ static void follow_file(walk *walk, const char *path) {
     mu_free(text);
 }
 
-/* --------------------------------------------------------------------------------------------------------- options -- */
+/* ------------------------------------------------------------------------------------------------------- options -- */
 
 static void follow_options(walk *walk) {
     static const char *const opaque[] = {"--options-file", "-optf", "--use-pch", "--create-pch", "-pch", "--pch"};

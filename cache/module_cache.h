@@ -1,7 +1,7 @@
 /* The modules of one device: key -> loaded code, its functions and their attributes.
  *
- * Loading stalls a busy device, so what need not be loaded at once is requested: requests wait for an idle moment, or for
- * the next load that cannot wait, and are served together, behind one drained device.
+ * Loading stalls a busy device, so what need not be loaded at once is requested: requests wait for an idle moment, or
+ * for the next load that cannot wait, and are served together, behind one drained device.
  *
  * An entry has users (programs that loaded it) and holds (work in flight). It is due for unloading when it has neither.
  * Unloading stalls a busy device, so what is due waits until the worker calls mu_module_cache_collect at an idle
@@ -49,17 +49,19 @@ struct mu_module_request {
     const void *image; /* as in mu_module_cache_load, like the next two */
     size_t bytes;
     const char *name;
-    /* The module is loaded, with a user added for the caller; NULL: it could not be, and whoever needs it loads it again
-     * and is told why. It may not call the cache. */
+    /* The module is loaded, with a user added for the caller; NULL: it could not be, and whoever needs it loads it
+     * again and is told why. It may not call the cache. */
     void (*done)(mu_module_request *request, mu_module_entry *entry);
     /* The cache's own; zeroed by the caller. */
     mu_module_request *previous, *next;
     bool waiting;
 };
 
-/* Makes the request wait; it is answered by mu_module_cache_collect or _load_requested. One that waits is left alone. */
+/* Makes the request wait; it is answered by mu_module_cache_collect or _load_requested. One that waits is left
+ * alone. */
 void mu_module_cache_request(mu_module_cache *cache, mu_module_request *request);
-void mu_module_cache_withdraw(mu_module_cache *cache, mu_module_request *request); /* one that does not wait is ignored */
+void mu_module_cache_withdraw(mu_module_cache *cache,
+                              mu_module_request *request); /* one that does not wait is ignored */
 /* Serves every request that waits, oldest first. Returns how many modules the driver loaded for it. */
 uint32_t mu_module_cache_load_requested(mu_module_cache *cache);
 
@@ -93,9 +95,9 @@ typedef struct mu_module_cache_stats {
     uint64_t loads; /* modules loaded by the driver */
     uint64_t failures;
     uint64_t unloads;
-    uint64_t stalls;  /* times that unloading could not wait for an idle device */
+    uint64_t stalls;   /* times that unloading could not wait for an idle device */
     uint64_t requests; /* waiting now */
-    uint64_t modules; /* loaded now, those due included */
+    uint64_t modules;  /* loaded now, those due included */
 } mu_module_cache_stats;
 
 void mu_module_cache_get_stats(const mu_module_cache *cache, mu_module_cache_stats *stats);

@@ -17,14 +17,14 @@ enum { NVRTC_SUCCESS = 0, NVRTC_OUT_OF_MEMORY = 1 };
 #define ENTRIES(REQUIRED, OPTIONAL)                                                                                    \
     REQUIRED(version, "nvrtcVersion", (int *major, int *minor))                                                        \
     REQUIRED(create_program, "nvrtcCreateProgram",                                                                     \
-             (program_handle * program, const char *text, const char *name, int header_count,                         \
+             (program_handle * program, const char *text, const char *name, int header_count,                          \
               const char *const *header_texts, const char *const *header_names))                                       \
     REQUIRED(compile_program, "nvrtcCompileProgram",                                                                   \
              (program_handle program, int option_count, const char *const *options))                                   \
     REQUIRED(destroy_program, "nvrtcDestroyProgram", (program_handle * program))                                       \
-    REQUIRED(get_ptx_size, "nvrtcGetPTXSize", (program_handle program, size_t *bytes))                                 \
+    REQUIRED(get_ptx_size, "nvrtcGetPTXSize", (program_handle program, size_t * bytes))                                \
     REQUIRED(get_ptx, "nvrtcGetPTX", (program_handle program, char *ptx))                                              \
-    REQUIRED(get_log_size, "nvrtcGetProgramLogSize", (program_handle program, size_t *bytes))                          \
+    REQUIRED(get_log_size, "nvrtcGetProgramLogSize", (program_handle program, size_t * bytes))                         \
     REQUIRED(get_log, "nvrtcGetProgramLog", (program_handle program, char *log))                                       \
     OPTIONAL(arch_count, "nvrtcGetNumSupportedArchs", (int *count))                                                    \
     OPTIONAL(archs, "nvrtcGetSupportedArchs", (int *archs))
@@ -89,8 +89,9 @@ static muster_status try_open(const char *path, mu_nvrtc **out, muster_error *er
     if (missing || nvrtc->version(&nvrtc->major, &nvrtc->minor) != NVRTC_SUCCESS) {
         dlclose(library);
         free(nvrtc);
-        return mu_fail(error, MUSTER_UNSUPPORTED, "%.200s is not NVRTC (%s); set MUSTER_LIBNVRTC to the path of libnvrtc.so",
-                       path, missing ? missing : "it does not tell its version");
+        return mu_fail(error, MUSTER_UNSUPPORTED,
+                       "%.200s is not NVRTC (%s); set MUSTER_LIBNVRTC to the path of libnvrtc.so", path,
+                       missing ? missing : "it does not tell its version");
     }
     memcpy(nvrtc->path, path, length);
     nvrtc->next = opened;
@@ -120,7 +121,7 @@ void mu_nvrtc_version(const mu_nvrtc *nvrtc, int *major, int *minor) {
     *minor = nvrtc->minor;
 }
 
-/* -------------------------------------------------------------------------------------------------- architectures -- */
+/* ------------------------------------------------------------------------------------------------- architectures -- */
 
 muster_status mu_nvrtc_choose_sm(const mu_nvrtc *nvrtc, int target_sm, int *sm, muster_error *error) {
     enum { MAX_ARCHS = 256 };
@@ -153,7 +154,8 @@ muster_status mu_nvrtc_choose_sm(const mu_nvrtc *nvrtc, int target_sm, int *sm, 
 static muster_status call_failed(const mu_nvrtc *nvrtc, int code, const char *call, const char *name,
                                  muster_error *error) {
     if (code == NVRTC_OUT_OF_MEMORY) return mu_fail_host_memory(error, "NVRTC's program", 0);
-    return mu_fail(error, MUSTER_PROGRAM_INVALID, "%s for program %.64s: %.100s", call, name, nvrtc->error_string(code));
+    return mu_fail(error, MUSTER_PROGRAM_INVALID, "%s for program %.64s: %.100s", call, name,
+                   nvrtc->error_string(code));
 }
 
 /* The whole log, or NULL when there is none, or no memory for it. Freed with mu_free. */

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "scheduler/runtime.h"
 
-/* ------------------------------------------------------------------------------------------------------------- life -- */
+/* ---------------------------------------------------------------------------------------------------------- life -- */
 
 static void free_program(muster_program *program) {
     while (program->kernels) {
@@ -56,7 +56,7 @@ void muster_program_destroy(muster_program *program) {
     mu_program_release(program);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- loading -- */
+/* ------------------------------------------------------------------------------------------------------- loading -- */
 
 /* Whether loading would hold up work. */
 static bool has_work(const mu_actor *actor) {
@@ -110,7 +110,7 @@ muster_status muster_program_prepare(muster_program *program, muster_error *erro
     return mu_actors_call(program->handle.runtime, load_now, program, error);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- making -- */
+/* -------------------------------------------------------------------------------------------------------- making -- */
 
 static bool same_kind(const mu_device *a, const mu_device *b) {
     const mu_capability *x = mu_device_capability(a), *y = mu_device_capability(b);
@@ -193,7 +193,7 @@ muster_status mu_program_make(muster_runtime *runtime, const char *name, mu_make
     return MUSTER_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- kernels -- */
+/* ------------------------------------------------------------------------------------------------------- kernels -- */
 
 typedef struct lookup {
     muster_kernel *kernel;
@@ -210,9 +210,8 @@ static muster_status find_on_device(mu_actor *actor, void *user, muster_error *e
     const mu_function_info *info;
     muster_status status = mu_program_load(actor, kernel->program, error);
     if (status) return status;
-    status =
-        mu_module_cache_function(kernel->program->devices[actor->index].entry, kernel->name,
-                                 &kernel->functions[actor->index], &info, error);
+    status = mu_module_cache_function(kernel->program->devices[actor->index].entry, kernel->name,
+                                      &kernel->functions[actor->index], &info, error);
     if (status) return status;
     pthread_mutex_lock(&l->lock);
     if (l->first) {
@@ -230,8 +229,7 @@ static muster_status find_on_device(mu_actor *actor, void *user, muster_error *e
 
 static muster_status find_kernel(muster_program *program, const char *entry, muster_kernel **out, muster_error *error) {
     muster_runtime *runtime = program->handle.runtime;
-    muster_kernel *kernel =
-        mu_alloc_zeroed(1, sizeof *kernel + runtime->device_count * sizeof kernel->functions[0]);
+    muster_kernel *kernel = mu_alloc_zeroed(1, sizeof *kernel + runtime->device_count * sizeof kernel->functions[0]);
     char *name = mu_strdup(entry);
     if (!kernel || !name) {
         mu_free(kernel);
@@ -273,7 +271,7 @@ muster_status muster_program_kernel(muster_program *program, const char *entry, 
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------- statistics -- */
+/* ---------------------------------------------------------------------------------------------------- statistics -- */
 
 /* Fills as much of the caller's struct as both sides know; struct_size becomes what was filled. */
 static void fill(muster_cache_stats *to, muster_cache_stats *from) {

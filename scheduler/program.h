@@ -44,8 +44,8 @@ void mu_program_retain(muster_program *program);
 /* Drops one reference; the last unloads the program on every device, by messages. */
 void mu_program_release(muster_program *program);
 
-/* On the device's worker: loads the program if it is not loaded, now, and with it whatever else waits to be loaded. A device
- * that has work stalls. */
+/* On the device's worker: loads the program if it is not loaded, now, and with it whatever else waits to be loaded. A
+ * device that has work stalls. */
 muster_status mu_program_load(mu_actor *actor, muster_program *program, muster_error *error);
 
 #endif

@@ -10,7 +10,7 @@
 #include "scheduler/runtime.h"
 #include "scheduler/wait.h"
 
-/* ----------------------------------------------------------------------------------------------- waiting for the runs -- */
+/* ------------------------------------------------------------------------------------------ waiting for the runs -- */
 
 static bool uses(const muster_run *run, const muster_program *program) {
     const muster_graph *graph = run->graph;
@@ -19,8 +19,8 @@ static bool uses(const muster_run *run, const muster_program *program) {
     return false;
 }
 
-/* Runs that use the program and are not complete. A run in the list of handles has a graph that does not change any more, and
- * neither is freed before the run has left the list. */
+/* Runs that use the program and are not complete. A run in the list of handles has a graph that does not change any
+ * more, and neither is freed before the run has left the list. */
 static uint32_t unfinished_runs(muster_runtime *runtime, const muster_program *program) {
     uint32_t count = 0;
     pthread_mutex_lock(&runtime->handle_lock);
@@ -34,8 +34,8 @@ static uint32_t unfinished_runs(muster_runtime *runtime, const muster_program *p
     return count;
 }
 
-/* Looks as often as a worker looks at its device: variables are set rarely, and runs announce their end to nobody but their
- * own waiters. */
+/* Looks as often as a worker looks at its device: variables are set rarely, and runs announce their end to nobody but
+ * their own waiters. */
 static muster_status wait_for_runs(muster_runtime *runtime, const muster_program *program, uint64_t timeout_ns,
                                    muster_error *error) {
     uint64_t deadline = mu_deadline_ns(timeout_ns);
@@ -51,12 +51,12 @@ static muster_status wait_for_runs(muster_runtime *runtime, const muster_program
     return MUSTER_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------------- on a device -- */
+/* --------------------------------------------------------------------------------------------------- on a device -- */
 
 typedef struct setting setting;
 
-/* The part of one device: finds the variable, copies behind everything on its dispatch lane, and reports when the copy has
- * completed, for the caller's bytes may be pinned memory that the device reads by itself. */
+/* The part of one device: finds the variable, copies behind everything on its dispatch lane, and reports when the copy
+ * has completed, for the caller's bytes may be pinned memory that the device reads by itself. */
 typedef struct device_setting {
     mu_call call;
     setting *all;
@@ -162,7 +162,8 @@ muster_status muster_program_set_global(muster_program *program, const char *nam
     setting all = {.program = program, .name = name, .offset = offset, .bytes = bytes};
     pthread_mutex_init(&all.lock, NULL);
     mu_cond_init(&all.changed);
-    status = on_every_device(runtime, &all, error); /* so that a call which must fail neither waits nor changes anything */
+    status =
+        on_every_device(runtime, &all, error); /* so that a call which must fail neither waits nor changes anything */
     if (!status && bytes) status = wait_for_runs(runtime, program, timeout_ns, error);
     if (!status && bytes) {
         all.data = data;

@@ -14,10 +14,11 @@ void mu_code_drop_image(mu_code *code) {
     code->image = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------- PTX to code -- */
+/* --------------------------------------------------------------------------------------------------- PTX to code -- */
 
 static bool in_a_word(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' ||
+           c == '.';
 }
 
 static bool starts_with_word(const char *text, size_t bytes, const char *word) {
@@ -46,8 +47,7 @@ bool mu_ptx_has_variables(const char *ptx, size_t bytes) {
 muster_status mu_code_from_ptx(muster_runtime *runtime, mu_device *device, const char *name, const char *ptx,
                                size_t bytes, mu_code *code, muster_error *error) {
     mu_key raw = mu_raw_ptx_key(ptx, bytes);
-    muster_status status =
-        mu_compile_cubin(&runtime->caches, NULL, device, &raw, ptx, bytes, name, &code->text, error);
+    muster_status status = mu_compile_cubin(&runtime->caches, NULL, device, &raw, ptx, bytes, name, &code->text, error);
     if (status) return status;
     code->key = mu_device_cubin_key(device, &raw);
     code->image = code->text.text;
@@ -97,7 +97,7 @@ muster_status mu_code_from_writer(muster_runtime *runtime, mu_device *device, co
     return status;
 }
 
-/* --------------------------------------------------------------------------------------------------- text and images -- */
+/* ----------------------------------------------------------------------------------------------- text and images -- */
 
 muster_status mu_program_check_make(muster_runtime *runtime, const void *source, const char *source_name,
                                     muster_program **program, muster_error *error) {
@@ -138,8 +138,8 @@ muster_status muster_program_from_ptx(muster_runtime *runtime, const char *ptx, 
     return mu_program_make(runtime, name, code_of_text, &text, program, error);
 }
 
-/* The caller's bytes are copied once; every kind of device loads them, each from a copy of its own that goes when all of the
- * kind have. */
+/* The caller's bytes are copied once; every kind of device loads them, each from a copy of its own that goes when all
+ * of the kind have. */
 static muster_status code_of_image(void *user, muster_runtime *runtime, mu_device *device, const char *name,
                                    mu_code *code, muster_error *error) {
     const given *image = user;
@@ -163,7 +163,7 @@ muster_status muster_program_from_image(muster_runtime *runtime, const void *ima
     status = mu_image_classify(image, bytes, name ? name : "program", &given.kind, error);
     if (status) return status;
     if (given.kind == MU_IMAGE_PTX)
-        return mu_fail(error, MUSTER_PROGRAM_INVALID, "program %.64s is PTX text, no image; use muster_program_from_ptx",
-                       name ? name : "program");
+        return mu_fail(error, MUSTER_PROGRAM_INVALID,
+                       "program %.64s is PTX text, no image; use muster_program_from_ptx", name ? name : "program");
     return mu_program_make(runtime, name, code_of_image, &given, program, error);
 }

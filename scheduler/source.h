@@ -24,13 +24,13 @@ typedef struct mu_code {
 /* Gives the image back. Nobody loads from it any more, or again. */
 void mu_code_drop_image(mu_code *code);
 
-/* Makes the code of a program for `device`, which stands for all of its kind. The calling thread's own work: `user` needs no
- * lock. `*code` is zeroed before, and zeroed again on failure. `name` is the program's. */
+/* Makes the code of a program for `device`, which stands for all of its kind. The calling thread's own work: `user`
+ * needs no lock. `*code` is zeroed before, and zeroed again on failure. `name` is the program's. */
 typedef muster_status (*mu_make_code_fn)(void *user, muster_runtime *runtime, mu_device *device, const char *name,
                                          mu_code *code, muster_error *error);
 
-/* scheduler/program.c: makes a program whose code comes from `make`, once for each kind of device, and loads it on every
- * device that is idle; `name` may be NULL. Blocks. */
+/* scheduler/program.c: makes a program whose code comes from `make`, once for each kind of device, and loads it on
+ * every device that is idle; `name` may be NULL. Blocks. */
 muster_status mu_program_make(muster_runtime *runtime, const char *name, mu_make_code_fn make, void *user,
                               muster_program **program, muster_error *error);
 
@@ -48,8 +48,8 @@ muster_status mu_code_from_ptx(muster_runtime *runtime, mu_device *device, const
 /* Writes the PTX that `fields` identify, as mu_ptx_lower_fn does. */
 typedef muster_status (*mu_write_ptx_fn)(void *user, char **text, size_t *bytes, muster_error *error);
 
-/* The same for PTX that is written by `write` when no cache has it. What does not compile is not kept, so that a writer that
- * was wrong once is asked again. `persistent`: it may be kept on disk. */
+/* The same for PTX that is written by `write` when no cache has it. What does not compile is not kept, so that a writer
+ * that was wrong once is asked again. `persistent`: it may be kept on disk. */
 muster_status mu_code_from_writer(muster_runtime *runtime, mu_device *device, const char *name,
                                   const mu_ptx_fields *fields, bool persistent, mu_write_ptx_fn write, void *user,
                                   mu_code *code, muster_error *error);

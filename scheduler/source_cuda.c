@@ -19,7 +19,7 @@ typedef struct cuda_program {
     int sm;              /* of the device whose code is being made */
 } cuda_program;
 
-/* ---------------------------------------------------------------------------------------------------------- checks -- */
+/* -------------------------------------------------------------------------------------------------------- checks -- */
 
 static muster_status check_list(const char *const *list, uint32_t count, const char *name, muster_error *error) {
     if (count && !list) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "source->%s is NULL, its count %u", name, count);
@@ -51,7 +51,7 @@ static muster_status check_source(const muster_cuda_source *source, muster_error
     return MUSTER_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------------- identity -- */
+/* ------------------------------------------------------------------------------------------------------ identity -- */
 
 /* The include paths as options, in front of the caller's. Two allocations, freed by free_options. */
 static const char **make_options(const muster_cuda_source *source, uint32_t *count) {
@@ -127,7 +127,7 @@ static muster_status identify_surroundings(cuda_program *cuda, muster_runtime *r
     return MUSTER_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- making -- */
+/* -------------------------------------------------------------------------------------------------------- making -- */
 
 static muster_status write_ptx(void *user, char **text, size_t *bytes, muster_error *error) {
     cuda_program *cuda = user;

@@ -8,13 +8,12 @@
 #include "scheduler/source.h"
 
 _Static_assert((int)MUSTER_FEATURE_SUBGROUP == (int)MU_FEATURE_SUBGROUP &&
-                   (int)MUSTER_FEATURE_F16 == (int)MU_FEATURE_F16 &&
-                   (int)MUSTER_FEATURE_BF16 == (int)MU_FEATURE_BF16 &&
+                   (int)MUSTER_FEATURE_F16 == (int)MU_FEATURE_F16 && (int)MUSTER_FEATURE_BF16 == (int)MU_FEATURE_BF16 &&
                    (int)MUSTER_FEATURE_TENSOR_CORES == (int)MU_FEATURE_TENSOR_CORES &&
                    (int)MUSTER_FEATURE_ASYNC_COMPUTE == (int)MU_FEATURE_ASYNC_COMPUTE,
                "features are public as they are");
 
-/* --------------------------------------------------------------------------------------------------------- the text -- */
+/* ------------------------------------------------------------------------------------------------------ the text -- */
 
 #define MAX_TEXT_BYTES ((size_t)1 << 30)
 
@@ -28,14 +27,15 @@ muster_status muster_ptx_append(muster_ptx *ptx, const char *text, size_t bytes)
     if (!ptx || (!text && bytes)) return MUSTER_INVALID_ARGUMENT;
     if (ptx->failure) return ptx->failure;
     if (bytes > MAX_TEXT_BYTES - ptx->bytes) return ptx->failure = MUSTER_LIMIT_REACHED;
-    if (!mu_grow(&ptx->text, &ptx->capacity, ptx->bytes + bytes + 1, 1)) return ptx->failure = MUSTER_OUT_OF_HOST_MEMORY;
+    if (!mu_grow(&ptx->text, &ptx->capacity, ptx->bytes + bytes + 1, 1))
+        return ptx->failure = MUSTER_OUT_OF_HOST_MEMORY;
     if (bytes) memcpy(ptx->text + ptx->bytes, text, bytes);
     ptx->bytes += bytes;
     ptx->text[ptx->bytes] = '\0';
     return MUSTER_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------- the callbacks -- */
+/* ------------------------------------------------------------------------------------------------- the callbacks -- */
 
 typedef struct lowered_program {
     const muster_lowering *lowering;
@@ -116,10 +116,11 @@ static muster_status write_ptx(void *user, char **text, size_t *bytes, muster_er
     else if (ptx.failure)
         status = mu_fail_host_memory(error, "the PTX of a lowering", ptx.bytes);
     else if (ptx.bytes == 0)
-        status = mu_fail(error, MUSTER_PROGRAM_INVALID,
-                         "lowering program %.64s for sm_%d wrote no PTX; append it with muster_ptx_append, or return why "
-                         "there is none",
-                         l->name, l->target.sm);
+        status =
+            mu_fail(error, MUSTER_PROGRAM_INVALID,
+                    "lowering program %.64s for sm_%d wrote no PTX; append it with muster_ptx_append, or return why "
+                    "there is none",
+                    l->name, l->target.sm);
     if (!status) status = mu_image_classify(ptx.text, ptx.bytes, l->name, &kind, error);
     if (!status && kind != MU_IMAGE_PTX)
         status = mu_fail(error, MUSTER_PROGRAM_INVALID, "lowering program %.64s for sm_%d wrote an image, not PTX text",
@@ -133,7 +134,7 @@ static muster_status write_ptx(void *user, char **text, size_t *bytes, muster_er
     return MUSTER_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- making -- */
+/* -------------------------------------------------------------------------------------------------------- making -- */
 
 static muster_status check_features(const lowered_program *l, mu_device *device, muster_error *error) {
     static const char *const names[] = {"subgroup", "f16", "bf16", "tensor cores", "async compute"};
@@ -163,7 +164,8 @@ static muster_status code_of_lowering(void *user, muster_runtime *runtime, mu_de
         .features = mu_capability_features(capability, l->lowering->flags & MUSTER_LOWERING_TENSOR_CORES),
     };
     muster_status status = mu_device_target(device, &l->target.sm, error);
-    if (status || (status = prepare(l, &unchanged, error)) || (status = check_features(l, device, error))) return status;
+    if (status || (status = prepare(l, &unchanged, error)) || (status = check_features(l, device, error)))
+        return status;
     mu_source result = described(&l->result);
     mu_ptx_fields fields = {
         .identity = mu_identity_after_lowering(&l->given, &l->given_identity, &result, unchanged),

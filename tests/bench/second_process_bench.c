@@ -1,5 +1,5 @@
-/* What the disk cache saves a process: a program of many kernels is made twice, each time in a new process, with an empty
- * cache directory first.
+/* What the disk cache saves a process: a program of many kernels is made twice, each time in a new process, with an
+ * empty cache directory first.
  *
  *     CUDA_CACHE_DISABLE=1 second_process_bench [--driver cuda|sim] [--kernels N] [--runs R] [--json]
  *
@@ -33,20 +33,25 @@ static char *generate(void) {
     if (!ptx) abort();
     size_t used = (size_t)sprintf(ptx, ".version 7.0\n.target sm_75\n.address_size 64\n");
     for (unsigned k = 0; k < kernels; k++) {
-        used += (size_t)sprintf(ptx + used,
-                                ".visible .entry k%u(.param .u64 out, .param .u32 n)\n{\n    .reg .pred %%p<2>;\n"
-                                "    .reg .b32 %%r<8>;\n    .reg .f32 %%f<8>;\n    .reg .b64 %%rd<4>;\n"
-                                "    ld.param.u64 %%rd1, [out];\n    ld.param.u32 %%r1, [n];\n    mov.u32 %%r2, %%tid.x;\n"
-                                "    cvt.rn.f32.u32 %%f1, %%r2;\n    mov.u32 %%r3, 0;\nagain%u:\n", k, k);
+        used +=
+            (size_t)sprintf(ptx + used,
+                            ".visible .entry k%u(.param .u64 out, .param .u32 n)\n{\n    .reg .pred %%p<2>;\n"
+                            "    .reg .b32 %%r<8>;\n    .reg .f32 %%f<8>;\n    .reg .b64 %%rd<4>;\n"
+                            "    ld.param.u64 %%rd1, [out];\n    ld.param.u32 %%r1, [n];\n    mov.u32 %%r2, %%tid.x;\n"
+                            "    cvt.rn.f32.u32 %%f1, %%r2;\n    mov.u32 %%r3, 0;\nagain%u:\n",
+                            k, k);
         for (unsigned s = 0; s < STEPS; s++)
-            used += (size_t)sprintf(ptx + used,
-                                    "    fma.rn.f32 %%f2, %%f1, 0f3F%06X, 0f3E%06X;\n    sqrt.rn.f32 %%f3, %%f2;\n"
-                                    "    max.f32 %%f1, %%f3, %%f2;\n    mad.lo.u32 %%r2, %%r2, %u, %%r3;\n",
-                                    (k * 7919 + s * 104729) & 0x7fffff, (k * 31 + s * 1299709) & 0x7fffff, 2 * k + 3 + s);
-        used += (size_t)sprintf(ptx + used,
-                                "    add.u32 %%r3, %%r3, 1;\n    setp.lt.u32 %%p1, %%r3, %%r1;\n    @%%p1 bra again%u;\n"
-                                "    cvt.rni.u32.f32 %%r4, %%f1;\n    add.u32 %%r5, %%r4, %%r2;\n"
-                                "    st.global.u32 [%%rd1], %%r5;\n    ret;\n}\n", k);
+            used +=
+                (size_t)sprintf(ptx + used,
+                                "    fma.rn.f32 %%f2, %%f1, 0f3F%06X, 0f3E%06X;\n    sqrt.rn.f32 %%f3, %%f2;\n"
+                                "    max.f32 %%f1, %%f3, %%f2;\n    mad.lo.u32 %%r2, %%r2, %u, %%r3;\n",
+                                (k * 7919 + s * 104729) & 0x7fffff, (k * 31 + s * 1299709) & 0x7fffff, 2 * k + 3 + s);
+        used +=
+            (size_t)sprintf(ptx + used,
+                            "    add.u32 %%r3, %%r3, 1;\n    setp.lt.u32 %%p1, %%r3, %%r1;\n    @%%p1 bra again%u;\n"
+                            "    cvt.rni.u32.f32 %%r4, %%f1;\n    add.u32 %%r5, %%r4, %%r2;\n"
+                            "    st.global.u32 [%%rd1], %%r5;\n    ret;\n}\n",
+                            k);
     }
     return ptx;
 }
@@ -103,12 +108,14 @@ static bool run_child(const char *directory, result *found) {
 }
 
 static void row(measure_report *report, const char *name, measure *make, measure *total) {
-    const measure_figure figures[] = {{"make_ns", measure_percentile(make, 50)}, {"total_ns", measure_percentile(total, 50)}};
+    const measure_figure figures[] = {{"make_ns", measure_percentile(make, 50)},
+                                      {"total_ns", measure_percentile(total, 50)}};
     measure_row(report, name, figures, 2);
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: CUDA_CACHE_DISABLE=1 second_process_bench [--driver cuda|sim] [--kernels N] [--runs R] [--json]\n");
+    fprintf(stderr,
+            "usage: CUDA_CACHE_DISABLE=1 second_process_bench [--driver cuda|sim] [--kernels N] [--runs R] [--json]\n");
     return 2;
 }
 
@@ -143,7 +150,8 @@ int main(int argc, char **argv) {
             result found;
             if (!run_child(path, &found)) return 1;
             if (found.compiles != (process ? 0 : 1)) {
-                fprintf(stderr, "second_process_bench: process %d compiled %d times\n", process + 1, (int)found.compiles);
+                fprintf(stderr, "second_process_bench: process %d compiled %d times\n", process + 1,
+                        (int)found.compiles);
                 return 1;
             }
             measure_add(&make[process], (double)found.make_ns);
@@ -154,8 +162,9 @@ int main(int argc, char **argv) {
     measure_begin(&report, "a program in a first and a second process");
     row(&report, "first process", &make[0], &total[0]);
     row(&report, "second process", &make[1], &total[1]);
-    const measure_figure ratio[] = {{"make_ratio", measure_percentile(&make[0], 50) / measure_percentile(&make[1], 50)},
-                                    {"total_ratio", measure_percentile(&total[0], 50) / measure_percentile(&total[1], 50)}};
+    const measure_figure ratio[] = {
+        {"make_ratio", measure_percentile(&make[0], 50) / measure_percentile(&make[1], 50)},
+        {"total_ratio", measure_percentile(&total[0], 50) / measure_percentile(&total[1], 50)}};
     measure_row(&report, "first / second", ratio, 2);
     measure_end(&report);
     return 0;

@@ -271,8 +271,7 @@ static void the_environment_asks_for_dumps(void **state) {
 static muster_status everything_once(const char *path) {
     mu_compile_caches caches = {0};
     mu_device device = fake_device(90);
-    mu_compile_options options = {
-        .disk.directory = path, .dump = "all", .dump_directory = scratch_join(path, "dump")};
+    mu_compile_options options = {.disk.directory = path, .dump = "all", .dump_directory = scratch_join(path, "dump")};
     int calls = 0;
     muster_status status = mu_compile_caches_open(&options, &caches, NULL);
     mu_key raw = mu_raw_ptx_key(ptx, sizeof ptx - 1);

@@ -62,11 +62,12 @@ EXPORT int nvrtcCompileProgram(program *made, int count, const char *const *opti
         return 6;
     }
     if (strstr(made->text, "empty")) return 0;
-    snprintf(made->ptx, sizeof made->ptx,
-             ".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry answer(.param .u64 out)\n{\n"
-             "    .reg .b32 %%r<3>;\n    .reg .b64 %%rd<2>;\n    ld.param.u64 %%rd1, [out];\n    mov.u32 %%r1, %d;\n"
-             "    mov.u32 %%r2, %d;\n    st.global.u32 [%%rd1], %%r1;\n    st.global.u32 [%%rd1+4], %%r2;\n    ret;\n}\n",
-             sm, value);
+    snprintf(
+        made->ptx, sizeof made->ptx,
+        ".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry answer(.param .u64 out)\n{\n"
+        "    .reg .b32 %%r<3>;\n    .reg .b64 %%rd<2>;\n    ld.param.u64 %%rd1, [out];\n    mov.u32 %%r1, %d;\n"
+        "    mov.u32 %%r2, %d;\n    st.global.u32 [%%rd1], %%r1;\n    st.global.u32 [%%rd1+4], %%r2;\n    ret;\n}\n",
+        sm, value);
     return 0;
 }
 

@@ -35,7 +35,8 @@ static muster_cache_stats stats_of(const fixture *fixture) {
 static void open_bare(fixture *fixture, uint32_t devices, const char *sim, const char *directory) {
     char spec[FIXTURE_SPEC_BYTES];
     fixture_equal_spec(devices, spec);
-    muster_config config = {.struct_size = sizeof config, .driver = "sim", .sim = sim ? sim : spec, .cache_dir = directory};
+    muster_config config = {
+        .struct_size = sizeof config, .driver = "sim", .sim = sim ? sim : spec, .cache_dir = directory};
     fixture->program = NULL;
     OK(muster_runtime_create(&config, &fixture->runtime, &reported));
 }
@@ -48,7 +49,7 @@ static muster_program *make(const fixture *fixture, unsigned number) {
     return program;
 }
 
-/* ------------------------------------------------------------------------------------------------------ one compile -- */
+/* --------------------------------------------------------------------------------------------------- one compile -- */
 
 enum { THREADS = 16 };
 
@@ -113,10 +114,11 @@ static void a_compile_error_reaches_every_waiter(void **state) {
 static void each_architecture_compiles_once(void **state) {
     (void)state;
     fixture fixture;
-    open_bare(&fixture, 0,
-              "{\"devices\": [{\"preset\": \"H200\"}, {\"preset\": \"A100\"}, {\"preset\": \"H200\"}, {\"preset\": \"T4\"}, "
-              "{\"preset\": \"A100\"}]}",
-              "");
+    open_bare(
+        &fixture, 0,
+        "{\"devices\": [{\"preset\": \"H200\"}, {\"preset\": \"A100\"}, {\"preset\": \"H200\"}, {\"preset\": \"T4\"}, "
+        "{\"preset\": \"A100\"}]}",
+        "");
     muster_program *program;
     OK(muster_program_from_ptx(fixture.runtime, test_kernels_ptx, 0, "mixed", &program, &reported));
     muster_cache_stats stats = stats_of(&fixture);
@@ -143,11 +145,11 @@ static void the_same_text_again_costs_nothing(void **state) {
 /* A kernel counts in a module-scope variable: two programs do not count together. */
 static void programs_share_no_variables(void **state) {
     (void)state;
-    static const char counting[] =
-        HEADER ".visible .global .align 4 .u32 total;\n"
-               ".visible .entry count_one(.param .u64 out)\n{\n    .reg .b32 %r<3>;\n    .reg .b64 %rd<2>;\n"
-               "    ld.param.u64 %rd1, [out];\n    ld.global.u32 %r1, [total];\n    add.u32 %r2, %r1, 1;\n"
-               "    st.global.u32 [total], %r2;\n    st.global.u32 [%rd1], %r2;\n    ret;\n}\n";
+    static const char counting[] = HEADER
+        ".visible .global .align 4 .u32 total;\n"
+        ".visible .entry count_one(.param .u64 out)\n{\n    .reg .b32 %r<3>;\n    .reg .b64 %rd<2>;\n"
+        "    ld.param.u64 %rd1, [out];\n    ld.global.u32 %r1, [total];\n    add.u32 %r2, %r1, 1;\n"
+        "    st.global.u32 [total], %r2;\n    st.global.u32 [%rd1], %r2;\n    ret;\n}\n";
     fixture fixture;
     open_bare(&fixture, 1, NULL, "");
     for (int i = 0; i < 2; i++) {
@@ -166,7 +168,7 @@ static void programs_share_no_variables(void **state) {
     fixture_close(&fixture);
 }
 
-/* ------------------------------------------------------------------------------------------------------- disk cache -- */
+/* ---------------------------------------------------------------------------------------------------- disk cache -- */
 
 static void the_next_runtime_compiles_nothing(void **state) {
     (void)state;
@@ -314,7 +316,7 @@ static void the_directory_is_bounded(void **state) {
     scratch_remove(path);
 }
 
-/* ---------------------------------------------------------------------------------------------------- configuration -- */
+/* ------------------------------------------------------------------------------------------------- configuration -- */
 
 static void settings_come_from_a_file_too(void **state) {
     (void)state;
@@ -323,8 +325,10 @@ static void settings_come_from_a_file_too(void **state) {
     snprintf(file, sizeof file, "%s/muster.json", directory);
     FILE *stream = fopen(file, "w");
     assert_non_null(stream);
-    fprintf(stream, "{\"driver\": \"sim\", \"cache_dir\": \"%s/c\", \"cache_bytes\": 1000000, \"dump_ptx\": \"failing\","
-                    " \"dump_dir\": \"%s/d\"}", directory, directory);
+    fprintf(stream,
+            "{\"driver\": \"sim\", \"cache_dir\": \"%s/c\", \"cache_bytes\": 1000000, \"dump_ptx\": \"failing\","
+            " \"dump_dir\": \"%s/d\"}",
+            directory, directory);
     fclose(stream);
     fixture fixture;
     muster_config config = {.struct_size = sizeof config, .config_path = file};

@@ -2,7 +2,8 @@
  *
  *     program_cuda_test FAKE_NVRTC
  *
- * Most of it on the fake NVRTC, a shared library built beside this test; the last on the real one, where it is installed. */
+ * Most of it on the fake NVRTC, a shared library built beside this test; the last on the real one, where it is
+ * installed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +18,9 @@
 #include "tests/cache/scratch.h"
 #include "tests/scheduler/fixture.h"
 
-static const char mixed[] = "{\"devices\": [{\"preset\": \"H200\"}, {\"preset\": \"L4\"}, {\"preset\": \"H200\"}, {\"preset\": "
-                            "\"T4\"}]}";
+static const char mixed[] =
+    "{\"devices\": [{\"preset\": \"H200\"}, {\"preset\": \"L4\"}, {\"preset\": \"H200\"}, {\"preset\": "
+    "\"T4\"}]}";
 static const int archs[] = {90, 80, 90, 75}; /* what the fake has for each */
 
 static int *compiles; /* how often the fake was asked */
@@ -56,8 +58,8 @@ static int asked(fixture *fixture, const muster_cuda_source *source) {
 static void expect_answer(const fixture *fixture, int device, int arch, uint32_t value) {
     muster_buffer *out = fixture_buffer(fixture, 8, NULL);
     muster_graph *graph = fixture_graph(fixture);
-    muster_dispatch dispatch = fixture_dispatch(fixture_kernel(fixture, "answer"), 1, 1,
-                                                ARGS(muster_buffer_arg(out, MUSTER_WRITE)));
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(fixture, "answer"), 1, 1, ARGS(muster_buffer_arg(out, MUSTER_WRITE)));
     dispatch.pin_device = 1;
     dispatch.device = device;
     fixture_add(graph, &dispatch);
@@ -73,7 +75,7 @@ static void put(const char *directory, const char *name, const char *text) {
     fclose(stream);
 }
 
-/* ------------------------------------------------------------------------------------------------------- on the fake -- */
+/* --------------------------------------------------------------------------------------------------- on the fake -- */
 
 static void each_architecture_is_compiled_for_once(void **state) {
     (void)state;
@@ -109,7 +111,7 @@ static void all_of_a_source_identifies_it(void **state) {
             case 7: source.header_texts = texts + 1; break;
             case 8: source.include_paths = &other, source.include_path_count = 1; break;
             case 9: source.include_paths = &path; break;
-            case 10: put(path, "deep.h", "int first;\n"); break; /* it appears ... */
+            case 10: put(path, "deep.h", "int first;\n"); break;  /* it appears ... */
             case 11: put(path, "deep.h", "int second;\n"); break; /* ... and changes */
             default: break;
         }
@@ -205,7 +207,7 @@ static void without_nvrtc_the_remedy_is_told(void **state) {
     fixture_close(&fixture);
 }
 
-/* ------------------------------------------------------------------------------------------------------ the real one -- */
+/* -------------------------------------------------------------------------------------------------- the real one -- */
 
 static void real_nvrtc_compiles_for_the_simulator(void **state) {
     (void)state;

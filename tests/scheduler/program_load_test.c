@@ -18,14 +18,14 @@
 #define HEADER ".version 7.0\n.target sm_75\n.address_size 64\n"
 
 /* Variables of both kinds, and a kernel that stores `scale` (constant), table[2] and `offset` in out[0..2]. */
-static const char variables[] =
-    HEADER ".visible .const .align 4 .u32 scale = 3;\n"
-           ".visible .global .align 4 .b8 table[16];\n"
-           ".visible .global .align 8 .u64 offset = 40;\n"
-           ".visible .entry show(.param .u64 out)\n{\n    .reg .b32 %r<4>;\n    .reg .b64 %rd<3>;\n"
-           "    ld.param.u64 %rd1, [out];\n    ld.const.u32 %r1, [scale];\n    ld.global.u32 %r2, [table+8];\n"
-           "    ld.global.u64 %rd2, [offset];\n    cvt.u32.u64 %r3, %rd2;\n    st.global.u32 [%rd1], %r1;\n"
-           "    st.global.u32 [%rd1+4], %r2;\n    st.global.u32 [%rd1+8], %r3;\n    ret;\n}\n";
+static const char variables[] = HEADER
+    ".visible .const .align 4 .u32 scale = 3;\n"
+    ".visible .global .align 4 .b8 table[16];\n"
+    ".visible .global .align 8 .u64 offset = 40;\n"
+    ".visible .entry show(.param .u64 out)\n{\n    .reg .b32 %r<4>;\n    .reg .b64 %rd<3>;\n"
+    "    ld.param.u64 %rd1, [out];\n    ld.const.u32 %r1, [scale];\n    ld.global.u32 %r2, [table+8];\n"
+    "    ld.global.u64 %rd2, [offset];\n    cvt.u32.u64 %r3, %rd2;\n    st.global.u32 [%rd1], %r1;\n"
+    "    st.global.u32 [%rd1+4], %r2;\n    st.global.u32 [%rd1+8], %r3;\n    ret;\n}\n";
 
 static muster_cache_stats stats_of(const fixture *fixture) {
     muster_cache_stats stats = {.struct_size = sizeof stats};
@@ -56,10 +56,9 @@ static muster_run *keep_busy(const fixture *fixture, muster_buffer *buffer) {
     fixture_hold_all(fixture, true);
     muster_graph *graph = fixture_graph(fixture);
     for (int device = 0; device < muster_device_count(fixture->runtime); device++) {
-        muster_dispatch dispatch =
-            fixture_dispatch(fixture_kernel(fixture, "affine"), 1, 16,
-                             ARGS(muster_buffer_arg(buffer, MUSTER_READ_WRITE), muster_u32_arg(1), muster_u32_arg(1),
-                                  muster_u32_arg(16)));
+        muster_dispatch dispatch = fixture_dispatch(fixture_kernel(fixture, "affine"), 1, 16,
+                                                    ARGS(muster_buffer_arg(buffer, MUSTER_READ_WRITE),
+                                                         muster_u32_arg(1), muster_u32_arg(1), muster_u32_arg(16)));
         dispatch.pin_device = 1;
         dispatch.device = device;
         fixture_add(graph, &dispatch);
@@ -78,7 +77,7 @@ static void let_go(const fixture *fixture, muster_run *run) {
     OK(muster_run_wait(run, fixture_wait_ns, &reported));
 }
 
-/* --------------------------------------------------------------------------------------------------------- loading -- */
+/* ------------------------------------------------------------------------------------------------------- loading -- */
 
 static void a_busy_device_loads_when_it_is_idle(void **state) {
     (void)state;
@@ -213,15 +212,15 @@ static void a_late_load_that_fails_is_tried_again(void **state) {
     fixture_close(&fixture);
 }
 
-/* ------------------------------------------------------------------------------------------------------- variables -- */
+/* ----------------------------------------------------------------------------------------------------- variables -- */
 
 typedef struct shown {
     uint32_t scale, table, offset;
 } shown;
 
 static muster_job add_show(const fixture *fixture, muster_graph *graph, muster_buffer *out, int device) {
-    muster_dispatch dispatch = fixture_dispatch(fixture_kernel(fixture, "show"), 1, 1,
-                                                ARGS(muster_buffer_arg(out, MUSTER_WRITE)));
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(fixture, "show"), 1, 1, ARGS(muster_buffer_arg(out, MUSTER_WRITE)));
     dispatch.pin_device = 1;
     dispatch.device = device;
     return fixture_add(graph, &dispatch);
@@ -298,11 +297,13 @@ static void wrong_ranges_and_names_are_refused(void **state) {
     open_variables(&fixture, 2);
     muster_program *program = fixture.program;
     uint32_t data[8] = {0};
-    FAILS(MUSTER_ENTRY_NOT_FOUND, "shift|variables", muster_program_set_global(program, "shift", 0, data, 4, 0, &reported));
+    FAILS(MUSTER_ENTRY_NOT_FOUND, "shift|variables",
+          muster_program_set_global(program, "shift", 0, data, 4, 0, &reported));
     FAILS(MUSTER_OUT_OF_RANGE, "table|16", muster_program_set_global(program, "table", 0, data, 17, 0, &reported));
     FAILS(MUSTER_OUT_OF_RANGE, "table|16", muster_program_set_global(program, "table", 15, data, 2, 0, &reported));
     FAILS(MUSTER_OUT_OF_RANGE, "table", muster_program_set_global(program, "table", 17, data, 0, 0, &reported));
-    FAILS(MUSTER_OUT_OF_RANGE, "overflow", muster_program_set_global(program, "table", 8, data, UINT64_MAX, 0, &reported));
+    FAILS(MUSTER_OUT_OF_RANGE, "overflow",
+          muster_program_set_global(program, "table", 8, data, UINT64_MAX, 0, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "name", muster_program_set_global(program, NULL, 0, data, 4, 0, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "data", muster_program_set_global(program, "table", 0, NULL, 4, 0, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "program", muster_program_set_global(NULL, "table", 0, data, 4, 0, &reported));
@@ -316,14 +317,16 @@ static void setting_waits_for_the_runs_before(void **state) {
     (void)state;
     fixture fixture;
     open_variables(&fixture, 2);
-    muster_buffer *out[2] = {fixture_buffer(&fixture, sizeof(shown), NULL), fixture_buffer(&fixture, sizeof(shown), NULL)};
+    muster_buffer *out[2] = {fixture_buffer(&fixture, sizeof(shown), NULL),
+                             fixture_buffer(&fixture, sizeof(shown), NULL)};
     muster_graph *graph = fixture_graph(&fixture);
     fixture_kernel(&fixture, "show");
     for (int d = 0; d < 2; d++) add_show(&fixture, graph, out[d], d);
     const uint64_t offset = 17;
     fixture_hold_all(&fixture, true);
     muster_run *run = fixture_submit(&fixture, graph);
-    FAILS(MUSTER_TIMEOUT, "1 runs|variables", muster_program_set_global(fixture.program, "offset", 0, &offset, 8, 1000000, &reported));
+    FAILS(MUSTER_TIMEOUT, "1 runs|variables",
+          muster_program_set_global(fixture.program, "offset", 0, &offset, 8, 1000000, &reported));
     fixture_hold_all(&fixture, false);
     OK(muster_program_set_global(fixture.program, "offset", 0, &offset, 8, fixture_wait_ns, &reported));
     OK(muster_run_wait(run, 0, &reported)); /* it has waited for it */

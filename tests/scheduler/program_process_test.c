@@ -24,7 +24,7 @@ enum { PROGRAMS = 12, PROCESSES = 8 };
 static unsigned kills = 20;
 static char self[4096];
 
-/* ------------------------------------------------------------------------------------------------------- a process -- */
+/* ----------------------------------------------------------------------------------------------------- a process -- */
 
 static muster_runtime *open_runtime(const char *directory) {
     muster_config config = {.struct_size = sizeof config,
@@ -65,8 +65,14 @@ static uint32_t stored(muster_runtime *runtime, muster_program *program, int dev
         muster_buffer_create(runtime, 4, &value, &out, &error) || muster_graph_create(runtime, &graph, &error))
         exit(5);
     muster_arg arg = muster_buffer_arg(out, MUSTER_WRITE);
-    muster_dispatch dispatch = {.struct_size = sizeof dispatch, .kernel = kernel, .grid = {1, 0, 0}, .block = {1, 0, 0},
-                                .pin_device = 1, .device = device, .arg_count = 1, .args = &arg};
+    muster_dispatch dispatch = {.struct_size = sizeof dispatch,
+                                .kernel = kernel,
+                                .grid = {1, 0, 0},
+                                .block = {1, 0, 0},
+                                .pin_device = 1,
+                                .device = device,
+                                .arg_count = 1,
+                                .args = &arg};
     void *pointer;
     if (muster_graph_dispatch(graph, &dispatch, NULL, &error) || muster_submit(runtime, graph, &run, &error) ||
         muster_run_wait(run, 60000000000u, &error) ||
@@ -99,7 +105,7 @@ static int write_for_ever(const char *directory, unsigned seed) {
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- the tests -- */
+/* ----------------------------------------------------------------------------------------------------- the tests -- */
 
 static pid_t start(const char *what, const char *directory, unsigned seed, int told) {
     char number[16];

@@ -29,24 +29,24 @@ static void open_bare(fixture *fixture, const char *sim, const char *directory) 
     OK(muster_runtime_create(&config, &fixture->runtime, &reported));
 }
 
-/* -------------------------------------------------------------------------------------------------------- a back end -- */
+/* ---------------------------------------------------------------------------------------------------- a back end -- */
 
 /* A language of one number: the kernel "store" writes it, and its target's SM behind it. */
 typedef enum manner {
     HONEST,
-    REWRITES,      /* prepare gives another number */
-    LIES,          /* ... and reports that it is unchanged */
-    FAILS_SAYING,  /* lower fails with a message of two lines */
-    FAILS_SILENT,  /* ... with none, and a status that is none */
+    REWRITES,     /* prepare gives another number */
+    LIES,         /* ... and reports that it is unchanged */
+    FAILS_SAYING, /* lower fails with a message of two lines */
+    FAILS_SILENT, /* ... with none, and a status that is none */
     FAILS_MEMORY,
     WRITES_NOTHING,
     WRITES_GARBAGE,
     WRITES_NUL,
     WRITES_ELF,
-    WRITES_WRONG,  /* PTX that does not compile */
+    WRITES_WRONG, /* PTX that does not compile */
     FAILS_PREPARING,
     PREPARES_GARBAGE,
-    UNTERMINATED   /* a message without an end */
+    UNTERMINATED /* a message without an end */
 } manner;
 
 typedef struct back_end {
@@ -90,11 +90,12 @@ static muster_status lower(void *user, const muster_lowering_source *source, con
     b->last = *target;
     assert_int_equal(source->bytes, sizeof number);
     memcpy(&number, source->content, sizeof number);
-    snprintf(text, sizeof text,
-             ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry store(.param .u64 out)\n{\n"
-             "    .reg .b32 %%r<3>;\n    .reg .b64 %%rd<2>;\n    ld.param.u64 %%rd1, [out];\n    mov.u32 %%r1, %u;\n"
-             "    mov.u32 %%r2, %d;\n    st.global.u32 [%%rd1], %%r1;\n    st.global.u32 [%%rd1+4], %%r2;\n    ret;\n}\n",
-             number, target->sm);
+    snprintf(
+        text, sizeof text,
+        ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry store(.param .u64 out)\n{\n"
+        "    .reg .b32 %%r<3>;\n    .reg .b64 %%rd<2>;\n    ld.param.u64 %%rd1, [out];\n    mov.u32 %%r1, %u;\n"
+        "    mov.u32 %%r2, %d;\n    st.global.u32 [%%rd1], %%r1;\n    st.global.u32 [%%rd1+4], %%r2;\n    ret;\n}\n",
+        number, target->sm);
     switch (b->manner) {
         case FAILS_SAYING: strcpy(error->message, "line 3:\n\tnot a number"); return MUSTER_PROGRAM_INVALID;
         case FAILS_SILENT: return (muster_status)987654;
@@ -103,7 +104,11 @@ static muster_status lower(void *user, const muster_lowering_source *source, con
         case WRITES_NOTHING: return MUSTER_OK;
         case WRITES_GARBAGE: append(ptx, "\x01\x02 what is this"); return MUSTER_OK;
         case WRITES_NUL: muster_ptx_append(ptx, ".version 7.0\n\0.target sm_75\n", 28); return MUSTER_OK;
-        case WRITES_ELF: append(ptx, "\x7f" "ELF and so on"); return MUSTER_OK;
+        case WRITES_ELF:
+            append(ptx,
+                   "\x7f"
+                   "ELF and so on");
+            return MUSTER_OK;
         case WRITES_WRONG: append(ptx, ".version 7.0\n.target sm_75\n.address_size 64\nfrobnicate\n"); return MUSTER_OK;
         default: break;
     }
@@ -151,7 +156,7 @@ static muster_program *make(const fixture *fixture, back_end *b, uint32_t number
     return program;
 }
 
-/* -------------------------------------------------------------------------------------------------------- lowerings -- */
+/* ----------------------------------------------------------------------------------------------------- lowerings -- */
 
 static void a_lowering_writes_for_each_architecture_once(void **state) {
     (void)state;
@@ -353,13 +358,14 @@ static void wrong_descriptors_are_refused(void **state) {
     REFUSED("option", (bad.source.option_count = 2, bad.source.options = missing));
     REFUSED("required_features", bad.source.required_features = 1u << 20);
 #undef REFUSED
-    FAILS(MUSTER_INVALID_ARGUMENT, "lowering", muster_program_from_lowering(fixture.runtime, NULL, &program, &reported));
+    FAILS(MUSTER_INVALID_ARGUMENT, "lowering",
+          muster_program_from_lowering(fixture.runtime, NULL, &program, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "program", muster_program_from_lowering(fixture.runtime, &good, NULL, &reported));
     assert_int_equal(muster_ptx_append(NULL, "x", 1), MUSTER_INVALID_ARGUMENT);
     fixture_close(&fixture);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- images -- */
+/* -------------------------------------------------------------------------------------------------------- images -- */
 
 static void images_are_checked(void **state) {
     (void)state;
@@ -369,11 +375,16 @@ static void images_are_checked(void **state) {
     const uint64_t fatbin[3] = {0x00100001ba55ed50u, 8, 0};
     open_bare(&fixture, NULL, "");
     FAILS(MUSTER_PROGRAM_INVALID, "muster_program_from_ptx",
-          muster_program_from_image(fixture.runtime, test_kernels_ptx, strlen(test_kernels_ptx), "text", &program, &reported));
-    FAILS(MUSTER_PROGRAM_INVALID, "no bytes", muster_program_from_image(fixture.runtime, elf, 0, "none", &program, &reported));
-    FAILS(MUSTER_PROGRAM_INVALID, "short", muster_program_from_image(fixture.runtime, elf, 20, "cut", &program, &reported));
-    FAILS(MUSTER_PROGRAM_INVALID, "machine", muster_program_from_image(fixture.runtime, elf, 64, "cut", &program, &reported));
-    FAILS(MUSTER_INVALID_ARGUMENT, "image", muster_program_from_image(fixture.runtime, NULL, 4, "null", &program, &reported));
+          muster_program_from_image(fixture.runtime, test_kernels_ptx, strlen(test_kernels_ptx), "text", &program,
+                                    &reported));
+    FAILS(MUSTER_PROGRAM_INVALID, "no bytes",
+          muster_program_from_image(fixture.runtime, elf, 0, "none", &program, &reported));
+    FAILS(MUSTER_PROGRAM_INVALID, "short",
+          muster_program_from_image(fixture.runtime, elf, 20, "cut", &program, &reported));
+    FAILS(MUSTER_PROGRAM_INVALID, "machine",
+          muster_program_from_image(fixture.runtime, elf, 64, "cut", &program, &reported));
+    FAILS(MUSTER_INVALID_ARGUMENT, "image",
+          muster_program_from_image(fixture.runtime, NULL, 4, "null", &program, &reported));
     FAILS(MUSTER_PROGRAM_INVALID, "fat|simulator",
           muster_program_from_image(fixture.runtime, fatbin, sizeof fatbin, "fat", &program, &reported));
     FAILS(MUSTER_PROGRAM_INVALID, "muster_program_from_image",
@@ -381,7 +392,7 @@ static void images_are_checked(void **state) {
     fixture_close(&fixture);
 }
 
-/* ------------------------------------------------------------------------------------------------------- exhaustion -- */
+/* ---------------------------------------------------------------------------------------------------- exhaustion -- */
 
 static uint64_t next_failure; /* 0 after a round without one */
 
@@ -409,7 +420,8 @@ static muster_status everything_once(const char *path) {
     return status;
 }
 
-/* Warm and cold, each allocation of making a program fails once: it is told, nothing is left, and the next one works. */
+/* Warm and cold, each allocation of making a program fails once: it is told, nothing is left, and the next one
+ * works. */
 static void every_allocation_of_a_program_may_fail(void **state) {
     (void)state;
     for (int warm = 0; warm < 2; warm++)
