@@ -356,9 +356,9 @@ MUSTER_API muster_status muster_program_from_lowering(muster_runtime *runtime, c
 MUSTER_API muster_status muster_program_prepare(muster_program *program, muster_error *error);
 
 /* Sets `bytes` bytes at `offset` of a module-scope variable (__device__ or __constant__; its name as in PTX) on every
- * device. It takes effect between runs: it waits up to timeout_ns for every run submitted before that uses a kernel of
- * the program, and runs submitted after it has returned see the new value. What a run sees that is submitted meanwhile
- * is not defined. Until it is set, a variable has the value that its program gives it, or what kernels wrote. Blocks.
+ * device. It takes effect between runs: it waits up to timeout_ns until no unfinished run uses a kernel of the program,
+ * and runs submitted after it has returned see the new value. What a run sees that is submitted meanwhile is not
+ * defined. Until it is set, a variable has the value that its program gives it, or what kernels wrote. Blocks.
  * Errors: TIMEOUT, ENTRY_NOT_FOUND and OUT_OF_RANGE: nothing was changed. TRANSFER_FAILED: the content is undefined. */
 MUSTER_API muster_status muster_program_set_global(muster_program *program, const char *name, uint64_t offset,
                                                    const void *data, uint64_t bytes, uint64_t timeout_ns,
