@@ -1,0 +1,115 @@
+/* More data than memory: copies are given up and come back, nothing is lost, and what a device holds stays in its budget. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/scheduler/fixture.h"
+
+enum { MIB = 1 << 20, BUFFERS = 12, BUFFER_BYTES = 8 * MIB, BUDGET_BYTES = 40 * MIB };
+
+static void open_small(fixture *fixture, uint32_t devices) {
+    muster_config config = {
+        .struct_size = sizeof config, .budget_bytes = BUDGET_BYTES, .admission_wait_ns = 20000000000u};
+    fixture_open_with(fixture, devices, &config);
+}
+
+static void check_budget(const fixture *fixture) {
+    for (int d = 0; d < muster_device_count(fixture->runtime); d++) {
+        muster_device_stats stats = {.struct_size = sizeof stats};
+        OK(muster_device_get_stats(fixture->runtime, d, &stats, &reported));
+        assert_true(stats.pool_bytes_in_use <= BUDGET_BYTES);
+    }
+}
+
+/* Every word of buffer i is a function of i and of how often the graph ran. */
+static void rounds_of_unique_data(uint32_t devices) {
+    fixture fixture;
+    open_small(&fixture, devices);
+    muster_buffer *buffers[BUFFERS];
+    muster_graph *graph = fixture_graph(&fixture);
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        buffers[i] = fixture_buffer(&fixture, BUFFER_BYTES, NULL);
+        fixture_affine(&fixture, graph, buffers[i], 3, i + 1);
+    }
+    uint32_t expected[BUFFERS] = {0};
+    for (int round = 0; round < 3; round++) {
+        fixture_run(&fixture, graph);
+        check_budget(&fixture);
+        for (uint32_t i = 0; i < BUFFERS; i++) expected[i] = expected[i] * 3 + i + 1;
+    }
+    uint32_t *words = malloc(BUFFER_BYTES);
+    assert_non_null(words);
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        fixture_read(buffers[i], 0, BUFFER_BYTES, words);
+        for (uint32_t w = 0; w < BUFFER_BYTES / 4; w++)
+            if (words[w] != expected[i]) fail_msg("buffer %u word %u is %u, not %u", i, w, words[w], expected[i]);
+    }
+    free(words);
+    fixture_close(&fixture);
+}
+
+static void unique_content_survives_being_evicted(void **state) {
+    (void)state;
+    rounds_of_unique_data(1);
+}
+
+static void devices_evict_side_by_side(void **state) {
+    (void)state;
+    rounds_of_unique_data(3);
+}
+
+/* Two inputs that fill the budget in turn: each pushes the other out, again and again, without a stall. */
+static void two_inputs_that_evict_each_other(void **state) {
+    (void)state;
+    fixture fixture;
+    open_small(&fixture, 1);
+    uint32_t *host[2];
+    muster_buffer *buffers[2];
+    muster_graph *graph = fixture_graph(&fixture);
+    for (uint32_t i = 0; i < 2; i++) {
+        host[i] = calloc(1, 32 * MIB);
+        assert_non_null(host[i]);
+        buffers[i] = fixture_buffer(&fixture, 32 * MIB, host[i]);
+    }
+    for (int turn = 0; turn < 4; turn++) fixture_affine(&fixture, graph, buffers[turn % 2], 2, 1);
+    fixture_run(&fixture, graph);
+    check_budget(&fixture);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(fixture_word(buffers[i], 0), 3);
+        assert_int_equal(fixture_word(buffers[i], 32 * MIB / 4 - 1), 3);
+        muster_buffer_destroy(buffers[i]);
+        free(host[i]); /* nothing may be on its way there any more */
+    }
+    fixture_close(&fixture);
+}
+
+/* One buffer larger than the whole budget is refused, with numbers, and nothing else suffers. */
+static void what_can_never_fit_is_refused(void **state) {
+    (void)state;
+    fixture fixture;
+    open_small(&fixture, 1);
+    muster_buffer *large = fixture_buffer(&fixture, 48 * MIB, NULL), *small = fixture_buffer(&fixture, 4 * MIB, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_job refused = fixture_affine(&fixture, graph, large, 1, 1);
+    muster_job fine = fixture_affine(&fixture, graph, small, 1, 1);
+    muster_run *run = fixture_submit(&fixture, graph);
+    FAILS(MUSTER_NEVER_FITS, "budget", muster_run_wait(run, fixture_wait_ns, &reported));
+    assert_int_equal(reported.job, refused);
+    assert_int_equal(fixture_result(run, fine).status, MUSTER_OK);
+    assert_int_equal(fixture_word(small, 0), 1);
+    fixture_close(&fixture);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unique_content_survives_being_evicted),
+        cmocka_unit_test(devices_evict_side_by_side),
+        cmocka_unit_test(two_inputs_that_evict_each_other),
+        cmocka_unit_test(what_can_never_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
