@@ -278,15 +278,16 @@ static void test_out_of_memory(void **state) {
             assert_null(module);
             refused++;
         }
-        int *out = harness_alloc(&h, 4 * 50);
-        for (uint64_t n = 1;; n++) { /* recursion: memory grows while it runs */
+        int *out = harness_alloc(&h, 4 * 256);
+        for (uint64_t n = 1;; n++) { /* recursion, whose memory grows as it runs; then blocks on two host threads */
             h.launch.workers = 2;
             mu_alloc_fail_at(n, sticky);
-            CUresult code = harness_run(&h, "recursion", 2, 50, &out);
+            CUresult deep = harness_run(&h, "recursion", 1, 50, &out);
+            CUresult wide = deep == CUDA_SUCCESS ? harness_run(&h, "prefix_sum", 2, 128, &out) : deep;
             bool hit = mu_alloc_fail_hits();
             mu_alloc_fail_at(0, false);
             if (!hit) break;
-            assert_int_not_equal(code, CUDA_SUCCESS);
+            assert_int_not_equal(wide, CUDA_SUCCESS);
             assert_true(h.fault.message[0] != '\0');
             refused++;
         }
