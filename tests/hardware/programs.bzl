@@ -74,6 +74,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:partition_test"),
     program("tests", "//tests/scheduler:program_cache_test"),
     program("tests", "//tests/scheduler:program_cuda_test"),
+    program("tests", "//tests/scheduler:program_gpu_test"),
     program("tests", "//tests/scheduler:program_load_test"),
     program("tests", "//tests/scheduler:program_process_test", args = "200"),
     program("tests", "//tests/scheduler:program_source_test"),
