@@ -339,18 +339,18 @@ static void starve(mu_actor *actor, mu_task *task) {
     actor->overtaken = 0;
 }
 
-static void fail_starved(mu_actor *actor) {
+static bool fail_starved(mu_actor *actor) {
     if (!actor->starved.first) {
         actor->starved_since_ns = 0;
-        return;
+        return false;
     }
     if (actor->retired + 1 < actor->timeline.open || actor->ready.first || actor->evictions) {
         actor->starved_since_ns = 0;
-        return;
+        return false;
     }
     uint64_t now = mu_now_ns();
     if (!actor->starved_since_ns) actor->starved_since_ns = now;
-    if (now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns) return;
+    if (now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns) return false;
     mu_task *task = list_take(&actor->starved);
     actor->hungriest = actor->starved.first;
     actor->overtaken = 0;
@@ -368,6 +368,7 @@ static void fail_starved(mu_actor *actor) {
             (unsigned long long)mu_ledger_available(ledger));
     mu_enqueue_failed(actor, run, task, &error);
     actor->starved_since_ns = now;
+    return true;
 }
 
 /* Whether any task left the queue. */
@@ -487,7 +488,7 @@ static void work(mu_actor *actor) {
         } else if (actor->starved.first && !actor->ready.first) {
             busy |= retry_starved(actor);
         }
-        fail_starved(actor);
+        busy |= fail_starved(actor);
         run_deferred(actor);
         mu_instances_collect(actor);
         if (busy)
