@@ -18,16 +18,22 @@ static void latch(atomic_int *code, CUresult value) {
     atomic_compare_exchange_strong(code, &none, (int)value);
 }
 
-CUresult sim_fault_observe(sim_context *context) {
+static int error_of(sim_context *context) {
     sim_driver *driver = context->driver;
     int code = atomic_load_explicit(&driver->fault, memory_order_relaxed);
-    if (code != CUDA_SUCCESS) return (CUresult)code;
+    if (code != CUDA_SUCCESS) return code;
     code = atomic_load_explicit(&context->error, memory_order_relaxed);
     if (code != CUDA_SUCCESS) {
         latch(&driver->fault, (CUresult)code);
-        return (CUresult)code;
+        return code;
     }
-    return (CUresult)atomic_load_explicit(&context->device->error, memory_order_relaxed);
+    return atomic_load_explicit(&context->device->error, memory_order_relaxed);
+}
+
+CUresult sim_fault_observe(sim_context *context) {
+    int code = error_of(context);
+    if (code != CUDA_SUCCESS) MU_TSAN_ACQUIRE(&context->driver->fault_order); /* pairs with report's release */
+    return (CUresult)code;
 }
 
 bool sim_fault_drops(const sim_context *context) {
@@ -52,6 +58,7 @@ static void report(sim_driver *driver, CUresult code, const char *line) {
     void *user = driver->on_fault_user;
     pthread_mutex_unlock(&driver->message_lock);
     if (function) function(user, line);
+    MU_TSAN_RELEASE(&driver->fault_order); /* who sees the fault sees what the callback did */
 }
 
 void sim_fault_kernel(sim_context *context, CUresult code, const char *message) {

@@ -188,6 +188,7 @@ struct sim_driver {
     pthread_mutex_t message_lock;
     char last_fault[640];
     CUresult last_fault_code;
+    char fault_order; /* ThreadSanitizer: released when a fault is reported, acquired by who sees it */
     mu_sim_fault_fn on_fault;
     void *on_fault_user;
     struct sim_counters *counters;
