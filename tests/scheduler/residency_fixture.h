@@ -30,5 +30,7 @@ void residency_clear(residency *r); /* zeros in `out` and `tmp`, which a failed 
 
 muster_device_stats residency_stats(const residency *r);
 uint64_t residency_calls(const residency *r, const char *entry);
+/* Driver calls of all kinds so far, but for those in the list, which NULL ends. */
+uint64_t residency_calls_but(const residency *r, const char *const *excluded);
 
 #endif
