@@ -11,7 +11,8 @@
 
 /* Runs one dispatch, checks its result, and says with how many launches of which kind. */
 static void run_one(residency *r, const muster_dispatch *dispatch, uint64_t ordinary, uint64_t cooperative) {
-    uint64_t before = residency_calls(r, "launch_kernel"), before_cooperative = residency_calls(r, "launch_cooperative_kernel");
+    uint64_t before = residency_calls(r, "launch_kernel"),
+             before_cooperative = residency_calls(r, "launch_cooperative_kernel");
     muster_graph *graph = fixture_graph(&r->fixture);
     fixture_add(graph, dispatch);
     fixture_run(&r->fixture, graph);
@@ -275,10 +276,9 @@ static void a_job_is_launched_as_often_as_it_asks(void **state) {
         fixture_open_with(&fixture, devices, &config);
         muster_buffer *buffer = fixture_buffer(&fixture, 400, NULL);
         muster_graph *graph = fixture_graph(&fixture);
-        muster_dispatch dispatch =
-            fixture_dispatch(fixture_kernel(&fixture, "affine"), 4, 32,
-                             ARGS(muster_buffer_arg(buffer, MUSTER_READ_WRITE), muster_u32_arg(3), muster_u32_arg(1),
-                                  muster_u32_arg(100)));
+        muster_dispatch dispatch = fixture_dispatch(fixture_kernel(&fixture, "affine"), 4, 32,
+                                                    ARGS(muster_buffer_arg(buffer, MUSTER_READ_WRITE),
+                                                         muster_u32_arg(3), muster_u32_arg(1), muster_u32_arg(100)));
         dispatch.flags = MUSTER_DISPATCH_ITERATED;
         dispatch.iterations = 50;
         muster_job iterated = fixture_add(graph, &dispatch);
@@ -329,11 +329,11 @@ static void sharded_iterations_sum_as_often(void **state) {
     for (int i = 0; i < 2; i++) {
         sums[i] = fixture_buffer(&fixture, 4 * 8, NULL);
         muster_graph *graph = fixture_graph(&fixture);
-        muster_dispatch dispatch = fixture_dispatch(
-            fixture_kernel(&fixture, "sum_u32"), 10, 100,
-            ARGS(muster_sum_arg(sums[i], MUSTER_U32), muster_u32_arg(8),
-                 muster_block_cut(muster_buffer_arg(in, MUSTER_READ), 400), muster_u32_arg(5),
-                 muster_shard_offset_arg(100, 1000, 8), muster_shard_count_arg(100, 1000, 8)));
+        muster_dispatch dispatch =
+            fixture_dispatch(fixture_kernel(&fixture, "sum_u32"), 10, 100,
+                             ARGS(muster_sum_arg(sums[i], MUSTER_U32), muster_u32_arg(8),
+                                  muster_block_cut(muster_buffer_arg(in, MUSTER_READ), 400), muster_u32_arg(5),
+                                  muster_shard_offset_arg(100, 1000, 8), muster_shard_count_arg(100, 1000, 8)));
         dispatch.flags = MUSTER_DISPATCH_SHARDED | (i ? MUSTER_DISPATCH_ITERATED : 0);
         dispatch.iterations = i ? 7 : 0;
         muster_job job = fixture_add(graph, &dispatch);

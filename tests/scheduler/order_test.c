@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "base/sanitizer.h"
 #include "scheduler/order.h"
 
 enum { STATES = 4, DEVICES = 3, ENTRIES = 60 };
@@ -172,7 +173,7 @@ static void entering_without_memory_leaves_no_trace(void **state) {
 
 /* ---------------------------------------------------------------------------------------------------------- threads -- */
 
-enum { THREADS = 4, ROUNDS = 2000 };
+enum { THREADS = 4, ROUNDS = MU_TSAN ? 300 : 2000 };
 
 typedef struct racing_entry {
     mu_order_entry entry; /* first */

@@ -27,7 +27,8 @@ static muster_preflight_report ask(muster_graph *graph, muster_job job, int devi
     return report;
 }
 
-static muster_preflight_report ask_dispatch(residency *r, const muster_dispatch *dispatch, muster_preflight_depth depth) {
+static muster_preflight_report ask_dispatch(residency *r, const muster_dispatch *dispatch,
+                                            muster_preflight_depth depth) {
     muster_preflight_report report = {.struct_size = sizeof report};
     OK(muster_preflight_dispatch(r->fixture.runtime, dispatch, 0, depth, &report, &reported));
     check_report(&report);
@@ -97,10 +98,11 @@ static void full_knows_the_loaded_kernel(void **state) {
     assert_int_equal(report.status, MUSTER_COOPERATIVE_TOO_LARGE);
     assert_int_equal(report.resident_limit, RESIDENCY_SHARED_LIMIT);
     assert_non_null(strstr(report.message, "occupancy: 2"));
-    assert_string_equal(report.line,
-                        "cuda-kernel-capability-v1|kernel=reverse|status=ok|grid=[5, 1, 1]|block=[256, 1, 1]|grid_blocks=5|"
-                        "threads_per_block=256|dynamic_shared_bytes=100000|cooperative_resident_block_limit=4|"
-                        "cooperative_residency=blocked(required=5,limit=4)");
+    assert_string_equal(
+        report.line,
+        "cuda-kernel-capability-v1|kernel=reverse|status=ok|grid=[5, 1, 1]|block=[256, 1, 1]|grid_blocks=5|"
+        "threads_per_block=256|dynamic_shared_bytes=100000|cooperative_resident_block_limit=4|"
+        "cooperative_residency=blocked(required=5,limit=4)");
     report = ask(graph, clamped, 0, MUSTER_PREFLIGHT_FULL);
     assert_int_equal(report.answer, MUSTER_ANSWER_YES);
     assert_int_equal(report.fallback, MUSTER_FALLBACK_CLAMP);
@@ -166,7 +168,8 @@ static void bad_calls_are_refused(void **state) {
     FAILS(MUSTER_OUT_OF_RANGE, "9", muster_preflight(graph, 9, 0, cheap, &report, &reported));
     FAILS(MUSTER_OUT_OF_RANGE, "1", muster_preflight(graph, job, 1, cheap, &report, &reported));
     FAILS(MUSTER_OUT_OF_RANGE, "-1", muster_preflight(graph, job, -1, cheap, &report, &reported));
-    FAILS(MUSTER_INVALID_ARGUMENT, "depth", muster_preflight(graph, job, 0, (muster_preflight_depth)3, &report, &reported));
+    FAILS(MUSTER_INVALID_ARGUMENT, "depth",
+          muster_preflight(graph, job, 0, (muster_preflight_depth)3, &report, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "report", muster_preflight(graph, job, 0, cheap, NULL, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "graph", muster_preflight(NULL, job, 0, cheap, &report, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "dispatch",

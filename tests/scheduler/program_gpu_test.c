@@ -21,8 +21,9 @@ static const char ptx[] =
     "    ld.const.u32 %r1, [scale];\n    ld.global.u32 %r2, [offset];\n    st.global.u32 [%rd2], %r1;\n"
     "    st.global.u32 [%rd2+4], %r2;\n    ret;\n}\n";
 
-static const char cuda[] = "__constant__ unsigned scale = 3;\n__device__ unsigned offset = 40;\n"
-                           "extern \"C\" __global__ void show(unsigned *out) { out[0] = scale; out[1] = offset; }\n";
+static const char cuda[] =
+    "__constant__ unsigned scale = 3;\n__device__ unsigned offset = 40;\n"
+    "extern \"C\" __global__ void show(unsigned *out) { out[0] = scale; out[1] = offset; }\n";
 
 static bool open_cuda(fixture *fixture, const char *directory) {
     muster_config config = {.struct_size = sizeof config, .driver = "cuda", .cache_dir = directory};

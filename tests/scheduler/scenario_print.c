@@ -67,7 +67,9 @@ void scenario_print(const scenario *scenario, FILE *file) {
                 kinds[scenario->buffer[b].kind], scenario->buffer[b].host ? ", host memory" : ", zeros");
     for (uint32_t g = 0; g < scenario->graph_count; g++) {
         const sc_graph *graph = &scenario->graph[g];
-        fprintf(file, "  graph %" PRIu32 "\n", g);
+        bool empty = true;
+        for (uint32_t j = 0; j < graph->job_count; j++) empty &= graph->job[j].dropped;
+        if (!empty) fprintf(file, "  graph %" PRIu32 "\n", g);
         for (uint32_t j = 0; j < graph->job_count; j++)
             if (!graph->job[j].dropped) print_job(&graph->job[j], j, file);
         for (uint32_t e = 0; e < graph->edge_count; e++)

@@ -18,6 +18,13 @@ typedef struct row {
 
 static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+/* H of kernels.cu */
+static uint32_t mixed(uint32_t x) {
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
 /* Runs `record` over `slices` slices of the axis, of `lower` blocks each, with `total` elements, and checks the cut. */
 static void check_cut(const fixture *fixture, uint32_t devices, uint32_t axis, uint32_t slices, uint32_t lower,
                       uint64_t total, uint32_t max_shards) {
@@ -298,6 +305,40 @@ static void a_sum_of_many_shards_adds_each_element_once(void **state) {
     fixture_close(&fixture);
 }
 
+/* A shard may need a part of a buffer that starts at an odd byte; what else is in that part must still be aligned for
+ * whoever reads it there. */
+static void parts_of_a_buffer_keep_their_alignment(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 2);
+    uint8_t host[88];
+    uint32_t words[4], expected[4];
+    for (int i = 0; i < 88; i++) host[i] = (uint8_t)(7 * i);
+    memcpy(expected, host + 72, sizeof expected);
+    muster_buffer *in = fixture_buffer(&fixture, sizeof host, host), *out = fixture_buffer(&fixture, 64, NULL);
+    muster_buffer *copy = fixture_buffer(&fixture, 16, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_dispatch cut =
+        fixture_dispatch(fixture_kernel(&fixture, "bytes"), 2, 33,
+                         ARGS(muster_block_cut(muster_range_arg(out, MUSTER_WRITE, 0, 52), 33),
+                              muster_block_cut(muster_range_arg(in, MUSTER_READ, 36, 52), 33), muster_u32_arg(1),
+                              muster_shard_offset_arg(33, 52, 4), muster_shard_count_arg(33, 52, 4)));
+    cut.flags = MUSTER_DISPATCH_SHARDED;
+    muster_dispatch aligned =
+        fixture_dispatch(fixture_kernel(&fixture, "mix32"), 1, 4,
+                         ARGS(muster_buffer_arg(copy, MUSTER_WRITE), muster_range_arg(in, MUSTER_READ, 72, 16),
+                              muster_u32_arg(0), muster_shard_offset_arg(4, 4, 4), muster_shard_count_arg(4, 4, 4)));
+    aligned.pin_device = 1;
+    aligned.device = 1;
+    aligned.after_count = 1;
+    aligned.after = (const muster_job[]){fixture_add(graph, &cut)};
+    fixture_add(graph, &aligned);
+    fixture_run(&fixture, graph);
+    fixture_read(copy, 0, sizeof words, words);
+    for (uint32_t g = 0; g < 4; g++) assert_int_equal(words[g], mixed(expected[g]) ^ g);
+    fixture_close(&fixture);
+}
+
 /* A failed shard fails the job, and its descendants on whatever device. */
 static void a_failed_shard_fails_the_job(void **state) {
     (void)state;
@@ -333,6 +374,7 @@ int main(void) {
         cmocka_unit_test(a_cut_dispatch_gives_the_bytes_of_the_whole),
         cmocka_unit_test(sums_count_the_old_value_once),
         cmocka_unit_test(a_sum_of_many_shards_adds_each_element_once),
+        cmocka_unit_test(parts_of_a_buffer_keep_their_alignment),
         cmocka_unit_test(a_failed_shard_fails_the_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
