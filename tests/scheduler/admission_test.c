@@ -156,10 +156,11 @@ static void resident_jobs_pass_whoever_waits(void **state) {
     fixture_run(&r.fixture, graph);
     muster_device_stats before = residency_stats(&r);
     fixture_hold(&r.fixture, 0, true);
+    muster_run *runs[RUNS] = {fixture_submit(&r.fixture, graph)}; /* in use, so that it is not evicted for the others */
+    decided(&r, before.admissions + 1, before.admission_waits);
     filler large = start_filler(&r, 40 * MIB, 1), waiting = start_filler(&r, 40 * MIB, 2);
-    decided(&r, before.admissions + 1, before.admission_waits + 1);
-    muster_run *runs[RUNS];
-    for (int i = 0; i < RUNS; i++) runs[i] = fixture_submit(&r.fixture, graph);
+    decided(&r, before.admissions + 2, before.admission_waits + 1);
+    for (int i = 1; i < RUNS; i++) runs[i] = fixture_submit(&r.fixture, graph);
     muster_device_stats stats = decided(&r, before.admissions + 1 + RUNS, before.admission_waits + 1);
     assert_int_equal(stats.admission_waits, before.admission_waits + 1);
     fixture_hold(&r.fixture, 0, false);
