@@ -382,11 +382,11 @@ typedef struct muster_cache_stats {
     uint64_t ptx_hits, ptx_misses, ptx_joins, ptx_failures, ptx_evictions;
     uint64_t ptx_entries, ptx_bytes; /* now */
     uint64_t cubin_hits, cubin_misses, cubin_joins, cubin_failures, cubin_evictions;
-    uint64_t cubin_entries, cubin_bytes; /* now */
+    uint64_t cubin_entries, cubin_bytes;           /* now */
     uint64_t disk_hits, disk_misses, disk_damaged; /* damaged: of the misses */
     uint64_t disk_stores, disk_store_failures, disk_evictions;
     uint64_t module_hits, module_loads; /* programs' modules, over all devices: found loaded, and not */
-    uint64_t load_stalls; /* loads that a device with work had to drain for */
+    uint64_t load_stalls;               /* loads that a device with work had to drain for */
 } muster_cache_stats;
 
 /* As muster_device_get_stats. */
@@ -454,16 +454,16 @@ typedef enum muster_type {
 /* One kernel argument, in the order of the kernel's parameters. Make them with the functions below. */
 typedef struct muster_arg {
     muster_arg_kind kind;
-    muster_access access;  /* buffers */
-    muster_cut cut;        /* buffers of a sharded dispatch */
-    muster_type type;      /* reductions: the element type. The operation is a sum */
+    muster_access access; /* buffers */
+    muster_cut cut;       /* buffers of a sharded dispatch */
+    muster_type type;     /* reductions: the element type. The operation is a sum */
     muster_buffer *buffer;
-    uint64_t offset_bytes; /* of the range in the buffer */
-    uint64_t bytes;        /* of the range; 0: to the end of the buffer */
-    uint64_t slice_bytes;  /* MUSTER_CUT_BLOCK: bytes of one slice, that is of one block of the grid along the axis */
-    uint64_t slice_elements;  /* shard offset and count: elements of one slice ... */
-    uint64_t total_elements;  /* ... and of the whole dispatch, where the last slice may be short */
-    uint32_t value_bytes;  /* values, and the width (4 or 8) of shard offset and count */
+    uint64_t offset_bytes;   /* of the range in the buffer */
+    uint64_t bytes;          /* of the range; 0: to the end of the buffer */
+    uint64_t slice_bytes;    /* MUSTER_CUT_BLOCK: bytes of one slice, that is of one block of the grid along the axis */
+    uint64_t slice_elements; /* shard offset and count: elements of one slice ... */
+    uint64_t total_elements; /* ... and of the whole dispatch, where the last slice may be short */
+    uint32_t value_bytes;    /* values, and the width (4 or 8) of shard offset and count */
     union {
         unsigned char inline_bytes[16]; /* value_bytes <= 16 */
         const void *pointer;            /* larger values, copied when the job is added */
@@ -549,10 +549,12 @@ enum {
 
 /* What to do with a cooperative dispatch whose grid cannot be resident at once on the device it runs on. */
 typedef enum muster_fallback {
-    MUSTER_FALLBACK_NONE = 0,  /* refuse it: COOPERATIVE_TOO_LARGE */
-    MUSTER_FALLBACK_SPLIT = 1, /* launch the kernels of `phases` instead, in order, as ordinary launches of the same shape and
+    MUSTER_FALLBACK_NONE = 0, /* refuse it: COOPERATIVE_TOO_LARGE */
+    MUSTER_FALLBACK_SPLIT =
+        1, /* launch the kernels of `phases` instead, in order, as ordinary launches of the same shape and
                                 * arguments: what a grid-wide synchronisation separates in the kernel */
-    MUSTER_FALLBACK_CLAMP = 2  /* shrink the grid to what can be resident: the kernel walks its elements in steps of the grid */
+    MUSTER_FALLBACK_CLAMP =
+        2 /* shrink the grid to what can be resident: the kernel walks its elements in steps of the grid */
 } muster_fallback;
 
 typedef struct muster_dispatch {
@@ -569,10 +571,10 @@ typedef struct muster_dispatch {
     uint32_t arg_count;
     const muster_arg *args; /* one per kernel parameter, in order */
     uint32_t after_count;
-    const muster_job *after; /* explicit predecessors */
-    muster_dim3 cluster;      /* blocks of a cluster, at most 8, which divide the grid; x 0: no clusters */
-    muster_fallback fallback; /* of a cooperative dispatch */
-    uint32_t phase_count;     /* 1 to 64 with MUSTER_FALLBACK_SPLIT, else 0 */
+    const muster_job *after;      /* explicit predecessors */
+    muster_dim3 cluster;          /* blocks of a cluster, at most 8, which divide the grid; x 0: no clusters */
+    muster_fallback fallback;     /* of a cooperative dispatch */
+    uint32_t phase_count;         /* 1 to 64 with MUSTER_FALLBACK_SPLIT, else 0 */
     muster_kernel *const *phases; /* with the parameters of `kernel` */
     /* A module-scope variable of the kernel's program in which its blocks count themselves for a barrier of their own. It is
      * zeroed before each launch of `kernel` (not of phases), and launches of one device never overlap. NULL: none. */
@@ -618,8 +620,9 @@ MUSTER_API muster_status muster_graph_set_argument(muster_graph *graph, muster_j
 /* ---------------------------------------------------------------------------------------------------- preflight -- */
 
 typedef enum muster_preflight_depth {
-    MUSTER_PREFLIGHT_CHEAP = 1, /* arithmetic alone: nothing is allocated or loaded on the device, and nothing is waited for */
-    MUSTER_PREFLIGHT_FULL = 2   /* asks the device's worker about the loaded kernel: the verdict of a run */
+    MUSTER_PREFLIGHT_CHEAP =
+        1, /* arithmetic alone: nothing is allocated or loaded on the device, and nothing is waited for */
+    MUSTER_PREFLIGHT_FULL = 2 /* asks the device's worker about the loaded kernel: the verdict of a run */
 } muster_preflight_depth;
 
 typedef enum muster_answer {
@@ -631,15 +634,15 @@ typedef enum muster_answer {
 typedef struct muster_preflight_report {
     size_t struct_size; /* set it before the call; fields beyond it are not written */
     muster_answer answer;
-    muster_status status;       /* what the job would end with: OK unless the answer is no */
-    muster_fallback fallback;   /* what would be used of the declared one; NONE while unknown */
-    uint64_t grid_blocks;       /* of the dispatch; 0 for other jobs, and when the product overflows */
-    uint64_t launched_blocks;   /* after MUSTER_FALLBACK_CLAMP; else as grid_blocks */
-    uint64_t resident_limit;    /* blocks of a cooperative dispatch: of the kernel when full, of the device when cheap */
-    uint64_t required_bytes;    /* device memory for all the job accesses */
-    uint64_t budget_bytes;      /* what the device can give one job: its budget less what cannot be evicted */
-    uint64_t available_bytes;   /* what of that is free now, without evicting anything */
-    char message[492];          /* why not, as a run would say it; "" unless the answer is no */
+    muster_status status;     /* what the job would end with: OK unless the answer is no */
+    muster_fallback fallback; /* what would be used of the declared one; NONE while unknown */
+    uint64_t grid_blocks;     /* of the dispatch; 0 for other jobs, and when the product overflows */
+    uint64_t launched_blocks; /* after MUSTER_FALLBACK_CLAMP; else as grid_blocks */
+    uint64_t resident_limit;  /* blocks of a cooperative dispatch: of the kernel when full, of the device when cheap */
+    uint64_t required_bytes;  /* device memory for all the job accesses */
+    uint64_t budget_bytes;    /* what the device can give one job: its budget less what cannot be evicted */
+    uint64_t available_bytes; /* what of that is free now, without evicting anything */
+    char message[492];        /* why not, as a run would say it; "" unless the answer is no */
     /* The stable diagnostic of a dispatch, "cuda-kernel-capability-v1|kernel=...": docs/errors.md. "" for other jobs. */
     char line[1024];
 } muster_preflight_report;
@@ -694,14 +697,14 @@ MUSTER_API void muster_run_destroy(muster_run *run);
 /* What a device has done since the runtime was created or muster_stats_reset. Counters stop at their maximum. */
 typedef struct muster_device_stats {
     size_t struct_size;
-    uint64_t jobs;          /* jobs completed, shards counted one by one */
-    uint64_t launches;      /* kernel launches */
+    uint64_t jobs;     /* jobs completed, shards counted one by one */
+    uint64_t launches; /* kernel launches */
     uint64_t bytes_to_device, bytes_to_host, bytes_from_peer, bytes_within_device;
     uint64_t peer_copies;
     uint64_t events_recorded, event_waits;
-    uint64_t wakes;         /* times the worker was woken from parking */
+    uint64_t wakes;                                  /* times the worker was woken from parking */
     uint64_t pool_bytes_in_use, pool_bytes_reserved; /* now */
-    uint64_t admissions;      /* jobs that got the memory they need, or needed none */
+    uint64_t admissions;                             /* jobs that got the memory they need, or needed none */
     uint64_t admission_waits; /* of them and of those refused: jobs that waited for memory first */
     uint64_t refusals;        /* jobs that ended as NEVER_FITS, COOPERATIVE_TOO_LARGE or OUT_OF_DEVICE_MEMORY */
 } muster_device_stats;
@@ -710,7 +713,7 @@ MUSTER_API muster_status muster_device_get_stats(const muster_runtime *runtime, 
                                                  muster_error *error);
 
 typedef enum muster_stats_format {
-    MUSTER_STATS_JSON = 1,      /* {"devices": [{"device": 0, "name": "...", "counters": {...}, ...}], "caches": {...}} */
+    MUSTER_STATS_JSON = 1, /* {"devices": [{"device": 0, "name": "...", "counters": {...}, ...}], "caches": {...}} */
     MUSTER_STATS_PROMETHEUS = 2 /* muster_launches_total{device="0",name="..."} 12, and so on */
 } muster_stats_format;
 

@@ -3,7 +3,7 @@
 #define MUSTER_BASE_TUNING_H
 
 enum {
-    MU_MAX_DEVICES = 32,  /* actors of one runtime; a location mask of 64 bits holds them, the host and room */
+    MU_MAX_DEVICES = 32, /* actors of one runtime; a location mask of 64 bits holds them, the host and room */
     MU_CACHE_LINE = 64,
 
     /* Jobs enqueued on the dispatch stream and not known complete. The driver blocks a caller at its 1,021st

@@ -40,7 +40,7 @@ struct mu_acquisition {
     pthread_cond_t changed;
     acquisition_state state;
     uint32_t devices_left;
-    muster_error failure; /* status OK: none */
+    muster_error failure;        /* status OK: none */
     struct mu_acquisition *next; /* of the buffer, while granted; under its host_lock */
     fetch_call calls[];
 };
@@ -205,10 +205,11 @@ static muster_status plan(mu_acquisition *a, muster_error *error) {
         const mu_segment segment = table->segments[index];
         uint64_t high = segment.high < a->high ? segment.high : a->high;
         if (segment.undefined)
-            status = mu_fail(error, MUSTER_DATA_UNDEFINED,
-                             "bytes %llu to %llu of the buffer are undefined: the job that last wrote them failed; see its "
-                             "run",
-                             (unsigned long long)segment.low, (unsigned long long)segment.high);
+            status =
+                mu_fail(error, MUSTER_DATA_UNDEFINED,
+                        "bytes %llu to %llu of the buffer are undefined: the job that last wrote them failed; see its "
+                        "run",
+                        (unsigned long long)segment.low, (unsigned long long)segment.high);
         else if (!segment.zero && !(segment.valid & MU_LOCATION_HOST))
             status = plan_segment(a, table, index, at, high, error);
         mu_coherence_unlock(table);
@@ -223,8 +224,7 @@ static muster_status settle(mu_acquisition *a, muster_error *error) {
     mu_coherence *table = &a->buffer->coherence;
     mu_coherence_lock(table);
     bool noted = !(a->access & MUSTER_READ) || mu_coherence_copied(table, a->low, a->high, MUSTER_ANY_DEVICE, 0);
-    if (noted && (a->access & MUSTER_WRITE))
-        noted = mu_coherence_written(table, a->low, a->high, MUSTER_ANY_DEVICE, 0);
+    if (noted && (a->access & MUSTER_WRITE)) noted = mu_coherence_written(table, a->low, a->high, MUSTER_ANY_DEVICE, 0);
     mu_coherence_unlock(table);
     return noted ? MUSTER_OK : mu_fail_host_memory(error, "the range table of a buffer", sizeof(mu_segment));
 }
@@ -315,7 +315,8 @@ muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%d is not an access", (int)access);
     if (bytes == 0) bytes = buffer->bytes - offset;
     if (bytes == 0) return mu_fail(error, MUSTER_OUT_OF_RANGE, "no bytes at the end of the buffer");
-    if ((status = mu_runtime_check(buffer->handle.runtime, error)) || (status = mu_buffer_make_host(buffer, error))) return status;
+    if ((status = mu_runtime_check(buffer->handle.runtime, error)) || (status = mu_buffer_make_host(buffer, error)))
+        return status;
     mu_acquisition *a;
     status = make_acquisition(buffer, offset, offset + bytes, access, &a, error);
     if (status) return status;
@@ -358,8 +359,8 @@ muster_status muster_buffer_release(muster_buffer *buffer, void *pointer, muster
     if (a) *link = a->next;
     pthread_mutex_unlock(&buffer->host_lock);
     if (!a)
-        return mu_fail(error, MUSTER_INVALID_STATE, "%p is not acquired from this buffer; release what acquire returned",
-                       pointer);
+        return mu_fail(error, MUSTER_INVALID_STATE,
+                       "%p is not acquired from this buffer; release what acquire returned", pointer);
     end(a);
     acquisition_release(a);
     return MUSTER_OK;

@@ -102,8 +102,8 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
             continue;
         }
         const mu_node *node = &run->graph->nodes[task->node];
-        int device = node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device
-                                                  : place(runtime, run->graph, node);
+        int device =
+            node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device : place(runtime, run->graph, node);
         task->device = (int16_t)device;
         chains[device].count++;
         if (self && device == self->index) {
@@ -120,7 +120,8 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         }
     }
     for (uint32_t d = 0; d < runtime->device_count; d++) {
-        if (chains[d].count) atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
+        if (chains[d].count)
+            atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
         /* The run may end as soon as its last task is posted; nothing of it is touched after the skipped are counted. */
     }
     if (skipped) mu_run_enqueued(run, skipped);
@@ -202,7 +203,8 @@ static void flush_outbox(mu_actor *actor) {
 
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
-    if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers) return MUSTER_OK; /* nobody can wait for an empty epoch */
+    if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers)
+        return MUSTER_OK; /* nobody can wait for an empty epoch */
     mu_bursts_flush(actor);
     muster_status status = mu_timeline_close(&actor->timeline, error);
     if (status) return status;
@@ -361,7 +363,8 @@ static bool fail_starved(mu_actor *actor) {
     uint64_t required = 0;
     mu_bind_required(run->graph, &run->graph->nodes[task->node], &required, NULL);
     mu_fail(&error, MUSTER_OUT_OF_DEVICE_MEMORY,
-            "the job requires %llu bytes and found no memory on device %d for %.1f s: of a budget of %llu bytes %llu are in "
+            "the job requires %llu bytes and found no memory on device %d for %.1f s: of a budget of %llu bytes %llu "
+            "are in "
             "use and %llu can be had; destroy buffers, wait for other processes, raise the budget, or cut the job",
             (unsigned long long)required, actor->index, (double)actor->runtime->config.admission_wait_ns * 1e-9,
             (unsigned long long)view.budget, (unsigned long long)view.in_use,

@@ -33,8 +33,8 @@ struct mu_call {
 /* A copy whose event has not completed: unpins its source, gives the event back. Part of an epoch. */
 typedef struct mu_transfer {
     struct mu_transfer *next;
-    mu_event event;       /* of the upload lane, NULL when it used none */
-    mu_instance *source;  /* pinned, or NULL */
+    mu_event event;      /* of the upload lane, NULL when it used none */
+    mu_instance *source; /* pinned, or NULL */
 } mu_transfer;
 
 /* What the worker remembers of an epoch until it is done. */
@@ -72,18 +72,18 @@ struct mu_actor {
         mu_function function;
         uint32_t threads, shared_bytes;
         int occupancy;
-    } last_shape; /* of the last launch; forgotten with its function (mu_bursts_forget) */
-    mu_task_list ready;             /* tasks to enqueue, oldest first */
-    mu_task_list starved;           /* tasks that wait for memory, oldest first */
-    const mu_task *hungriest;       /* the one that has waited longest; no more than MU_OVERTAKES_MAX reservations pass it */
+    } last_shape;             /* of the last launch; forgotten with its function (mu_bursts_forget) */
+    mu_task_list ready;       /* tasks to enqueue, oldest first */
+    mu_task_list starved;     /* tasks that wait for memory, oldest first */
+    const mu_task *hungriest; /* the one that has waited longest; no more than MU_OVERTAKES_MAX reservations pass it */
     uint32_t overtaken;
-    uint64_t starved_since_ns;      /* when the oldest began to wait with nothing in flight; 0: not waiting */
-    mu_task_list awaiting;          /* tasks of other devices that want the open epoch closed */
+    uint64_t starved_since_ns;       /* when the oldest began to wait with nothing in flight; 0: not waiting */
+    mu_task_list awaiting;           /* tasks of other devices that want the open epoch closed */
     uint64_t waited[MU_MAX_DEVICES]; /* last epoch of each device that our dispatch lane waits for */
     struct { /* chains of tasks that became ready for other devices; posted once the epoch is closed */
         mu_task *first, *last;
     } outbox[MU_MAX_DEVICES];
-    mu_call *deferred;        /* calls that wait for an epoch or an event */
+    mu_call *deferred;                    /* calls that wait for an epoch or an event */
     mu_instance *lru_oldest, *lru_newest; /* the device's instances, by last use */
     mu_instance *retired_instances;       /* out of their buffers' tables: to free once unused */
     mu_transfer *spare_transfers;

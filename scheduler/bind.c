@@ -59,7 +59,8 @@ static int choose_source(const binding *b, const mu_coherence *table, uint32_t i
 
 static mu_bind undefined(binding *b, uint64_t low, uint64_t high) {
     mu_fail(b->error, MUSTER_DATA_UNDEFINED,
-            "bytes %llu to %llu of a buffer are undefined: the job that last wrote them failed; write the whole range first",
+            "bytes %llu to %llu of a buffer are undefined: the job that last wrote them failed; write the whole range "
+            "first",
             (unsigned long long)low, (unsigned long long)high);
     return MU_BIND_FAILED;
 }
@@ -161,10 +162,11 @@ static mu_bind refuse_if_it_never_fits(binding *b, uint64_t missing) {
     if (required <= capacity) return MU_BOUND;
     mu_ledger_view view = mu_ledger_read(ledger);
     mu_fail(b->error, MUSTER_NEVER_FITS,
-            "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be evicted): "
+            "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be "
+            "evicted): "
             "shard the dispatch, shrink its buffers, or raise the budget",
-            (unsigned long long)required, b->actor->index, (unsigned long long)capacity, (unsigned long long)view.budget,
-            (unsigned long long)view.fixed);
+            (unsigned long long)required, b->actor->index, (unsigned long long)capacity,
+            (unsigned long long)view.budget, (unsigned long long)view.fixed);
     return MU_BIND_FAILED;
 }
 
@@ -249,8 +251,7 @@ static mu_bind make_instance(binding *b, const mu_access *access) {
         mu_fail_host_memory(b->error, "a device copy of a buffer", sizeof *instance);
         return MU_BIND_FAILED;
     }
-    muster_status status =
-        mu_device_alloc(b->actor->device, MU_LANE_UPLOAD, bucket, &instance->address, b->error);
+    muster_status status = mu_device_alloc(b->actor->device, MU_LANE_UPLOAD, bucket, &instance->address, b->error);
     if (status) {
         mu_free(instance);
         return status == MUSTER_OUT_OF_DEVICE_MEMORY ? MU_BIND_MEMORY : MU_BIND_FAILED;
@@ -314,7 +315,7 @@ typedef struct piece {
     uint64_t low, high;
     bool zero;
     bool undefined; /* lost since the task was looked at: a device went away with its writer */
-    int source; /* MUSTER_ANY_DEVICE: the host */
+    int source;     /* MUSTER_ANY_DEVICE: the host */
     uint64_t stamp;
     mu_instance *source_instance; /* pinned */
     mu_address source_address;
@@ -454,7 +455,8 @@ static bool bind_at_once(binding *b, const mu_access *access, mu_address *addres
         const mu_segment *segment = &table->segments[mu_coherence_find(table, access->low)];
         bound = segment->high >= access->high && (segment->valid & MU_LOCATION_DEVICE(me));
     }
-    if (bound && (access->mode & MUSTER_WRITE)) bound = mu_coherence_written(table, access->low, access->high, me, open);
+    if (bound && (access->mode & MUSTER_WRITE))
+        bound = mu_coherence_written(table, access->low, access->high, me, open);
     mu_coherence_unlock(table);
     if (!bound) return false;
     if (instance->last_use != open) mu_instance_touch(b->actor, instance);

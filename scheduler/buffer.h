@@ -22,7 +22,7 @@ struct muster_buffer {
     uint32_t host_users, write_backs;
     mu_order_state order; /* under the runtime's order lock */
     mu_coherence coherence;
-    atomic_uint devices_left; /* while its device memory is freed */
+    atomic_uint devices_left;     /* while its device memory is freed */
     struct mu_buffer_drop *drops; /* one message per device, made beforehand: dropping the last reference cannot fail */
 };
 

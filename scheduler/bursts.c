@@ -18,8 +18,8 @@ muster_status mu_bursts_create(mu_actor *actor, muster_error *error) {
         if (status == MUSTER_OUT_OF_HOST_MEMORY || muster_status_recovery(status) == MUSTER_RECOVERY_DEVICE_LOST)
             return mu_error_copy(error, &reason);
         if (status)
-            mu_log_line(&actor->runtime->log, MUSTER_LOG_WARNING, "device %d: no bursts of %u launches: %s", actor->index,
-                        sizes[i], reason.message);
+            mu_log_line(&actor->runtime->log, MUSTER_LOG_WARNING, "device %d: no bursts of %u launches: %s",
+                        actor->index, sizes[i], reason.message);
     }
     return MUSTER_OK;
 }
@@ -44,8 +44,8 @@ static mu_burst *choose(const mu_actor *actor, uint32_t expected) {
     return NULL;
 }
 
-muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launch *launch, uint32_t expected, bool *taken,
-                            muster_error *error) {
+muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launch *launch, uint32_t expected,
+                            bool *taken, muster_error *error) {
     mu_bursts *bursts = &actor->bursts;
     *taken = false;
     if (!mu_burst_takes(launch)) return MUSTER_OK;

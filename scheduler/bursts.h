@@ -29,8 +29,8 @@ void mu_bursts_destroy(mu_actor *actor);
 /* Takes the launch of `task` into the open burst, or opens one when at least `expected` launches, this one included, are
  * likely to follow each other. *taken false: the launch is the caller's, to go out by itself (after mu_bursts_flush). Argument
  * values are read before it returns. */
-muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launch *launch, uint32_t expected, bool *taken,
-                            muster_error *error);
+muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launch *launch, uint32_t expected,
+                            bool *taken, muster_error *error);
 
 /* Launches the open burst. Tasks whose launch the driver refuses one by one, too, end with that failure, and so do those
  * that depend on them. Before everything else on the dispatch lane. */

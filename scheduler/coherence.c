@@ -160,8 +160,8 @@ bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int 
     /* The usual case, an access to what is one segment already, changes it in place. */
     uint32_t index = mu_coherence_find(table, low);
     mu_segment *segment = &table->segments[index];
-    if (segment->low == low && segment->high == high && device >= 0 &&
-        segment->valid == MU_LOCATION_DEVICE(device) && !segment->undefined && !segment->zero) {
+    if (segment->low == low && segment->high == high && device >= 0 && segment->valid == MU_LOCATION_DEVICE(device) &&
+        !segment->undefined && !segment->zero) {
         stamps_of(table, index)[device] = epoch;
         return true;
     }

@@ -29,9 +29,9 @@ typedef uint64_t mu_location_mask;
 typedef struct mu_instance {
     struct mu_instance *next; /* of the same buffer and device */
     muster_buffer *buffer;
-    uint64_t low, high;       /* the range of the buffer it holds */
-    uint64_t charged_bytes;   /* what the ledger was charged */
-    mu_address address;       /* of byte `low` */
+    uint64_t low, high;     /* the range of the buffer it holds */
+    uint64_t charged_bytes; /* what the ledger was charged */
+    mu_address address;     /* of byte `low` */
     /* Copies out of it that are not known complete, by other devices or to the host: the source of a planned transfer stays
      * until its event has completed. Raised under the table's lock; release on the decrement pairs with the owner's
      * acquire before it frees. */

@@ -30,7 +30,8 @@ static muster_status wrong_type(const reading *r, const char *expected) {
 }
 
 static muster_status read_u64(const reading *r, uint64_t maximum, uint64_t *out) {
-    if (!json_is_integer(r->value) || json_integer_value(r->value) < 0) return wrong_type(r, "a whole number, 0 or more");
+    if (!json_is_integer(r->value) || json_integer_value(r->value) < 0)
+        return wrong_type(r, "a whole number, 0 or more");
     uint64_t value = (uint64_t)json_integer_value(r->value);
     if (value > maximum)
         return mu_fail(r->error, MUSTER_INVALID_CONFIG, "%s: \"%s\" is %llu; at most %llu", r->path, r->key,
@@ -100,8 +101,8 @@ static muster_status read_key(const reading *r, mu_config *config) {
     if (!strcmp(key, "cache_bytes")) return read_u64(r, UINT64_MAX, &config->cache_bytes);
     if (!strcmp(key, "dump_ptx")) return read_text(r, &config->dump_ptx);
     if (!strcmp(key, "dump_dir")) return read_text(r, &config->dump_dir);
-    return mu_fail(r->error, MUSTER_INVALID_CONFIG,
-                   "%s: \"%s\" is not a setting; docs/configuration.md lists them", r->path, key);
+    return mu_fail(r->error, MUSTER_INVALID_CONFIG, "%s: \"%s\" is not a setting; docs/configuration.md lists them",
+                   r->path, key);
 }
 
 static muster_status read_file(const char *path, mu_config *config, muster_error *error) {
@@ -198,16 +199,15 @@ static muster_status check(const mu_config *config, muster_error *error) {
     for (uint32_t i = 0; i < config->ordinal_count; i++)
         for (uint32_t j = 0; j < i; j++)
             if (config->ordinals[i] == config->ordinals[j])
-                return mu_fail(error, MUSTER_INVALID_CONFIG,
-                               "ordinals names device %d twice; name each device once", config->ordinals[i]);
+                return mu_fail(error, MUSTER_INVALID_CONFIG, "ordinals names device %d twice; name each device once",
+                               config->ordinals[i]);
     return MUSTER_OK;
 }
 
 muster_status mu_config_resolve(const muster_config *user, mu_config *out, muster_error *error) {
     if (user && user->struct_size != sizeof *user)
-        return mu_fail(error, MUSTER_INVALID_CONFIG,
-                       "config->struct_size is %zu; set it to sizeof(muster_config), %zu", user->struct_size,
-                       sizeof *user);
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "config->struct_size is %zu; set it to sizeof(muster_config), %zu",
+                       user->struct_size, sizeof *user);
     mu_config config = {
         .admission_wait_ns = MU_ADMISSION_WAIT_NS,
         .spin_ns = MU_SPIN_NS,

@@ -110,8 +110,7 @@ static muster_status check_overlaps(const muster_dispatch *dispatch, muster_erro
         if (a->kind != MUSTER_ARG_BUFFER) continue;
         for (uint32_t j = 0; j < i; j++) {
             const muster_arg *b = &dispatch->args[j];
-            if (b->kind != MUSTER_ARG_BUFFER || b->buffer != a->buffer ||
-                !((a->access | b->access) & MUSTER_WRITE) ||
+            if (b->kind != MUSTER_ARG_BUFFER || b->buffer != a->buffer || !((a->access | b->access) & MUSTER_WRITE) ||
                 a->offset_bytes >= b->offset_bytes + range_bytes(b) ||
                 b->offset_bytes >= a->offset_bytes + range_bytes(a))
                 continue;
@@ -139,9 +138,8 @@ static muster_status check_arguments(const muster_graph *graph, const muster_dis
         if (arg->kind < MUSTER_ARG_BUFFER || arg->kind > MUSTER_ARG_SHARD_COUNT)
             return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a kind of argument", i,
                            (int)arg->kind);
-        muster_status status = arg->kind == MUSTER_ARG_BUFFER
-                                   ? check_buffer_arg(graph, dispatch, i, extent, error)
-                                   : check_value_arg(arg, i, error);
+        muster_status status = arg->kind == MUSTER_ARG_BUFFER ? check_buffer_arg(graph, dispatch, i, extent, error)
+                                                              : check_value_arg(arg, i, error);
         if (status) return status;
         uint32_t bytes = arg->kind == MUSTER_ARG_BUFFER ? 8 : arg->value_bytes;
         if (info->parameters_known && info->parameter_bytes[i] != bytes)
@@ -190,10 +188,11 @@ static muster_status check_phase(const muster_graph *graph, const muster_dispatc
     if (a->parameter_count == b->parameter_count &&
         memcmp(a->parameter_bytes, b->parameter_bytes, a->parameter_count * sizeof a->parameter_bytes[0]) == 0)
         return MUSTER_OK;
-    return mu_fail(error, MUSTER_ARGUMENT_MISMATCH,
-                   "phase %u, kernel %.64s, does not have the parameters of kernel %.64s (%u and %u); they get the same "
-                   "arguments",
-                   index, phase->name, dispatch->kernel->name, b->parameter_count, a->parameter_count);
+    return mu_fail(
+        error, MUSTER_ARGUMENT_MISMATCH,
+        "phase %u, kernel %.64s, does not have the parameters of kernel %.64s (%u and %u); they get the same "
+        "arguments",
+        index, phase->name, dispatch->kernel->name, b->parameter_count, a->parameter_count);
 }
 
 static muster_status check_fallback(const muster_graph *graph, const muster_dispatch *dispatch, muster_error *error) {
@@ -232,9 +231,10 @@ static muster_status check_iterations(const muster_graph *graph, const muster_di
     uint64_t shards = 1;
     if (sharded(dispatch)) shards = dispatch->max_shards ? dispatch->max_shards : graph->handle.runtime->device_count;
     if (shards * *iterations > MAX_ITERATIONS)
-        return mu_fail(error, MUSTER_LIMIT_REACHED,
-                       "%u iterations of %llu shards exceed the %d launches a job may have; spread them over several jobs",
-                       *iterations, (unsigned long long)shards, MAX_ITERATIONS);
+        return mu_fail(
+            error, MUSTER_LIMIT_REACHED,
+            "%u iterations of %llu shards exceed the %d launches a job may have; spread them over several jobs",
+            *iterations, (unsigned long long)shards, MAX_ITERATIONS);
     return MUSTER_OK;
 }
 
@@ -242,8 +242,9 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
                                     mu_checked_dispatch *checked, muster_error *error) {
     if (!dispatch) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "dispatch is NULL");
     if (dispatch->struct_size != sizeof *dispatch)
-        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "dispatch->struct_size is %zu; set it to sizeof(muster_dispatch), %zu",
-                       dispatch->struct_size, sizeof *dispatch);
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "dispatch->struct_size is %zu; set it to sizeof(muster_dispatch), %zu", dispatch->struct_size,
+                       sizeof *dispatch);
     muster_status status =
         mu_handle_check(dispatch->kernel, MU_TAG_KERNEL, graph->handle.runtime, "dispatch->kernel", error);
     if (status) return status;

@@ -59,7 +59,8 @@ static int occupancy_of(mu_actor *actor, const mu_launch *launch) {
         actor->last_shape.shared_bytes == launch->dynamic_shared_bytes)
         return actor->last_shape.occupancy;
     int blocks = -1;
-    if (mu_occupancy_cache_get(actor->occupancy, launch->function, threads, launch->dynamic_shared_bytes, &blocks, NULL))
+    if (mu_occupancy_cache_get(actor->occupancy, launch->function, threads, launch->dynamic_shared_bytes, &blocks,
+                               NULL))
         blocks = -1;
     actor->last_shape.function = launch->function;
     actor->last_shape.threads = threads;
@@ -80,8 +81,8 @@ static uint32_t expected_launches(const mu_actor *actor, const muster_run *run) 
 }
 
 /* The launch of a dispatch's kernel; slots of the argument table are the caller's. */
-static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
-                          void **slots) {
+static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu_node *node,
+                          const mu_address *addresses, void **slots) {
     const mu_parameter *parameters = &run->graph->parameters[node->parameter_first];
     for (uint32_t i = 0; i < node->parameter_count; i++)
         slots[i] = parameters[i].bytes ? (void *)(run->values->data + parameters[i].index)
@@ -266,7 +267,9 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
         mu_enqueue_failed(actor, run, task, &error);
         return MU_ENQUEUED;
     }
-    mu_bind bound = waited == MU_EPOCH_NOT_CLOSED ? MU_BIND_AWAIT : waited == MU_EPOCH_FAILED ? MU_BIND_FAILED : MU_BOUND;
+    mu_bind bound = waited == MU_EPOCH_NOT_CLOSED ? MU_BIND_AWAIT
+                    : waited == MU_EPOCH_FAILED   ? MU_BIND_FAILED
+                                                  : MU_BOUND;
     mu_address addresses[MU_MAX_PARAMETERS];
     uint32_t calls = 0;
     if (bound == MU_BOUND && node->access_count)

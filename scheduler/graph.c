@@ -185,8 +185,7 @@ bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buff
 }
 
 static bool add_parameter(muster_graph *graph, mu_node *node, uint32_t index, uint32_t bytes, bool derived) {
-    if (!mu_grow(&graph->parameters, &graph->parameter_capacity, graph->parameter_count + 1,
-                 sizeof *graph->parameters))
+    if (!mu_grow(&graph->parameters, &graph->parameter_capacity, graph->parameter_count + 1, sizeof *graph->parameters))
         return false;
     graph->parameters[graph->parameter_count++] = (mu_parameter){index, bytes, derived};
     node->parameter_count++;
@@ -232,7 +231,8 @@ bool mu_graph_add_edges(muster_graph *graph, muster_job job, muster_job pred) {
     for (uint32_t node = graph->job_nodes[job]; node < mu_graph_job_end(graph, job); node++) {
         if (is_repeat(graph, node)) continue;
         for (uint32_t before = graph->job_nodes[pred]; before < pred_end; before++)
-            if ((before + 1 == pred_end || !is_repeat(graph, before + 1)) && !add_edge(graph, node, before)) return false;
+            if ((before + 1 == pred_end || !is_repeat(graph, before + 1)) && !add_edge(graph, node, before))
+                return false;
     }
     return true;
 }
@@ -315,7 +315,8 @@ muster_status muster_graph_fill(muster_graph *graph, muster_buffer *buffer, uint
     muster_status status;
     if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
         (status = mu_handle_check(buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error)) ||
-        (status = mu_graph_check_open(graph, error)) || (status = mu_graph_check_range(buffer, offset, bytes, "buffer", error)))
+        (status = mu_graph_check_open(graph, error)) ||
+        (status = mu_graph_check_range(buffer, offset, bytes, "buffer", error)))
         return status;
     if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "a fill pattern has 1, 2 or 4 bytes, not %u", pattern_bytes);

@@ -32,8 +32,8 @@ typedef struct mu_access {
 
 /* One kernel parameter: the address of an access, or a value. */
 typedef struct mu_parameter {
-    uint32_t index;     /* of the access within the node, or the byte offset in the graph's values */
-    uint32_t bytes : 31; /* 0: an address */
+    uint32_t index;       /* of the access within the node, or the byte offset in the graph's values */
+    uint32_t bytes : 31;  /* 0: an address */
     uint32_t derived : 1; /* a shard's offset or count: not the application's to set */
 } mu_parameter;
 
@@ -63,7 +63,7 @@ typedef struct mu_counter {
 typedef struct mu_node {
     uint8_t kind;
     uint8_t flags; /* MU_NODE_* */
-    int16_t pin; /* device or MUSTER_ANY_DEVICE */
+    int16_t pin;   /* device or MUSTER_ANY_DEVICE */
     muster_job job;
     uint32_t access_first, parameter_first;
     uint16_t access_count, parameter_count;

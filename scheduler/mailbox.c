@@ -53,7 +53,8 @@ void mu_mailbox_park(mu_mailbox *mailbox, uint64_t timeout_ns) {
     atomic_thread_fence(memory_order_seq_cst);
     if (!mu_mailbox_has_mail(mailbox)) {
         struct timespec timeout = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
-        syscall(SYS_futex, &mailbox->parked, FUTEX_WAIT_PRIVATE, 1, timeout_ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
+        syscall(SYS_futex, &mailbox->parked, FUTEX_WAIT_PRIVATE, 1, timeout_ns == UINT64_MAX ? NULL : &timeout, NULL,
+                0);
         atomic_fetch_add_explicit(&mailbox->wakes, 1, memory_order_relaxed);
     }
     atomic_store_explicit(&mailbox->parked, 0, memory_order_relaxed);

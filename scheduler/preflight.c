@@ -69,8 +69,8 @@ static void judge_memory(const muster_runtime *runtime, int device, const muster
 }
 
 /* As in a run: what refuses the dispatch when it is added; then memory; then what the loaded kernel says. */
-static void judge(const muster_runtime *runtime, int device, const muster_graph *graph, const mu_node *node, int occupancy,
-                  muster_preflight_report *report) {
+static void judge(const muster_runtime *runtime, int device, const muster_graph *graph, const mu_node *node,
+                  int occupancy, muster_preflight_report *report) {
     memset(report, 0, sizeof *report);
     report->answer = MUSTER_ANSWER_YES;
     if (node->kind == MU_NODE_DISPATCH)
@@ -113,8 +113,8 @@ static muster_status look(preflight *p, mu_actor *actor) {
         if (actor && node->flags & MU_NODE_COOPERATIVE && report.answer != MUSTER_ANSWER_NO) {
             const uint32_t *block = node->as.dispatch.block;
             if (mu_occupancy_cache_get(actor->occupancy, node->as.dispatch.kernel->functions[actor->index],
-                                       block[0] * block[1] * block[2], node->as.dispatch.dynamic_shared_bytes, &occupancy,
-                                       &why))
+                                       block[0] * block[1] * block[2], node->as.dispatch.dynamic_shared_bytes,
+                                       &occupancy, &why))
                 refuse(&report, &why);
             else
                 judge(runtime, p->device, graph, node, occupancy, &report);
@@ -146,12 +146,12 @@ static muster_status fly(muster_graph *graph, muster_job job, int device, muster
                          muster_preflight_report *report, muster_error *error) {
     muster_runtime *runtime = graph->handle.runtime;
     preflight p = {.graph = graph, .job = job, .device = device};
-    muster_status status = depth == MUSTER_PREFLIGHT_FULL ? mu_actor_call(runtime, device, look_on_worker, &p, error)
-                                                          : look(&p, NULL);
+    muster_status status =
+        depth == MUSTER_PREFLIGHT_FULL ? mu_actor_call(runtime, device, look_on_worker, &p, error) : look(&p, NULL);
     if (status) return status;
     if (p.parts == 0)
-        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "job %u has no part that runs on device %d; it is pinned to others",
-                       job, device);
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "job %u has no part that runs on device %d; it is pinned to others", job, device);
     size_t bytes = report->struct_size < sizeof p.report ? report->struct_size : sizeof p.report;
     p.report.struct_size = bytes;
     memcpy(report, &p.report, bytes);

@@ -6,12 +6,13 @@
 
 #define SUM_KERNEL(name, type, bytes_log2, add)                                                                        \
     ".visible .entry " name                                                                                            \
-    "(.param .u64 destination, .param .u64 source, .param .u64 count)\n"                                              \
+    "(.param .u64 destination, .param .u64 source, .param .u64 count)\n"                                               \
     "{\n"                                                                                                              \
     "  .reg .pred %end;\n"                                                                                             \
     "  .reg .b32 %r<5>;\n"                                                                                             \
     "  .reg .b64 %rd<9>;\n"                                                                                            \
-    "  .reg ." type " %a, %b;\n"                                                                                       \
+    "  .reg ." type                                                                                                    \
+    " %a, %b;\n"                                                                                                       \
     "  ld.param.u64 %rd1, [destination];\n"                                                                            \
     "  ld.param.u64 %rd2, [source];\n"                                                                                 \
     "  ld.param.u64 %rd3, [count];\n"                                                                                  \
@@ -32,8 +33,10 @@
     ";\n"                                                                                                              \
     "  add.u64 %rd7, %rd1, %rd5;\n"                                                                                    \
     "  add.u64 %rd8, %rd2, %rd5;\n"                                                                                    \
-    "  ld.global." type " %a, [%rd7];\n"                                                                               \
-    "  ld.global." type " %b, [%rd8];\n"                                                                               \
+    "  ld.global." type                                                                                                \
+    " %a, [%rd7];\n"                                                                                                   \
+    "  ld.global." type                                                                                                \
+    " %b, [%rd8];\n"                                                                                                   \
     "  " add                                                                                                           \
     " %a, %a, %b;\n"                                                                                                   \
     "  st.global." type                                                                                                \

@@ -159,8 +159,8 @@ static muster_status admit_run(muster_runtime *runtime, size_t jobs, muster_erro
     if (limit && queued > limit) {
         atomic_fetch_sub_explicit(&runtime->queued_jobs, jobs, memory_order_relaxed);
         return mu_fail(error, MUSTER_QUEUE_FULL,
-                       "%zu jobs more than the %llu queued would exceed max_queued_jobs, %llu; wait for runs to end", jobs,
-                       (unsigned long long)(queued - jobs), (unsigned long long)limit);
+                       "%zu jobs more than the %llu queued would exceed max_queued_jobs, %llu; wait for runs to end",
+                       jobs, (unsigned long long)(queued - jobs), (unsigned long long)limit);
     }
     pthread_mutex_lock(&runtime->run_lock);
     runtime->unfinished_runs++;
@@ -301,7 +301,8 @@ muster_status muster_run_job_result(const muster_run *run, muster_job job, muste
         else if (own && !found.status)
             found.status = own;
         const mu_node *node = &graph->nodes[i];
-        if (node->kind == MU_NODE_DISPATCH && !(node->flags & (MU_NODE_BUILT_IN | MU_NODE_REPEAT)) && found.shards++ == 0)
+        if (node->kind == MU_NODE_DISPATCH && !(node->flags & (MU_NODE_BUILT_IN | MU_NODE_REPEAT)) &&
+            found.shards++ == 0)
             found.device = task->device;
         else if (found.shards == 0)
             found.device = task->device;

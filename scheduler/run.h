@@ -31,11 +31,11 @@ typedef struct mu_task {
     atomic_uint pending;
     /* Dispatch epoch it is in; while it awaits another device, the epoch it waits for. Published by `pending`. */
     uint64_t epoch;
-    atomic_uchar state;   /* mu_task_state; release on ENDED pairs with acquire in muster_run_job_result */
+    atomic_uchar state;    /* mu_task_state; release on ENDED pairs with acquire in muster_run_job_result */
     atomic_uchar poisoned; /* some predecessor failed; relaxed, ordered by `pending` */
     int16_t device;
-    uint16_t status; /* muster_status; final when ENDED */
-    uint16_t starved; /* it waited for memory: counted once */
+    uint16_t status;        /* muster_status; final when ENDED */
+    uint16_t starved;       /* it waited for memory: counted once */
     mu_task_ref epoch_next; /* next task of its epoch */
 } mu_task;
 

@@ -67,8 +67,7 @@ static muster_status connect_peers(muster_runtime *runtime, mu_device *const *de
     return MUSTER_OK;
 }
 
-static muster_status open_devices(muster_runtime *runtime, mu_device **devices, uint32_t *opened,
-                                  muster_error *error) {
+static muster_status open_devices(muster_runtime *runtime, mu_device **devices, uint32_t *opened, muster_error *error) {
     int ordinals[MU_MAX_DEVICES];
     uint32_t count;
     muster_status status = choose_devices(runtime, ordinals, &count, error);
@@ -195,10 +194,11 @@ static muster_status wait_until_idle(muster_runtime *runtime, uint64_t timeout_n
     uint32_t unfinished = runtime->unfinished_runs;
     pthread_mutex_unlock(&runtime->run_lock);
     if (!unfinished) return MUSTER_OK;
-    return mu_fail(error, MUSTER_TIMEOUT,
-                   "%u runs have not ended after %.3f s; wait for them or release the buffers they wait for, then destroy "
-                   "again",
-                   unfinished, (double)timeout_ns * 1e-9);
+    return mu_fail(
+        error, MUSTER_TIMEOUT,
+        "%u runs have not ended after %.3f s; wait for them or release the buffers they wait for, then destroy "
+        "again",
+        unfinished, (double)timeout_ns * 1e-9);
 }
 
 /* The next handle of a kind that the application still holds, or NULL. */

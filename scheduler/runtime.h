@@ -13,7 +13,7 @@
 
 /* Runs by slot: tasks name their run by an index. Slots are reused when a run is complete. */
 typedef struct mu_run_table {
-    pthread_mutex_t lock; /* taking and giving back a slot, once per run */
+    pthread_mutex_t lock;              /* taking and giving back a slot, once per run */
     _Atomic(muster_run *) *chunks[32]; /* chunk i holds 64 << i slots; chunks never move */
     uint32_t *free_slots;
     uint32_t free_count, free_capacity, used;
@@ -26,7 +26,7 @@ struct muster_runtime {
     mu_driver *driver;
     uint32_t device_count;
     uint32_t started_actors; /* fewer than device_count only while creating fails */
-    mu_actor *actors; /* device_count of them */
+    mu_actor *actors;        /* device_count of them */
     mu_order order;
     const mu_placement *placement;
     atomic_uint placement_turn;

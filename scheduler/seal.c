@@ -246,8 +246,7 @@ muster_status mu_graph_seal(muster_graph *graph, muster_error *error) {
     muster_status status = MUSTER_OK;
     s.tracks = mu_alloc_zeroed(graph->buffer_count + 1, sizeof *s.tracks);
     s.seen = mu_alloc_zeroed(graph->node_count + 1, sizeof *s.seen);
-    if (!s.tracks || !s.seen || !find_predecessors(&s, &backward) ||
-        !find_successors(&s, &succs, &roots, &root_count))
+    if (!s.tracks || !s.seen || !find_predecessors(&s, &backward) || !find_successors(&s, &succs, &roots, &root_count))
         status = mu_fail_host_memory(error, "the dependencies of a graph", graph->node_count * sizeof *s.seen);
     if (!status && backward) status = check_acyclic(&s, succs, roots, root_count, error);
     if (!status) {

@@ -33,10 +33,11 @@ static muster_status check_cluster(const mu_capability *capability, const mu_sha
     const uint32_t *cluster = r->cluster;
     if (cluster[0] == 0) return MUSTER_OK;
     if (!capability->cluster_launch)
-        return mu_fail(error, MUSTER_CAPABILITY_MISSING,
-                       "kernel %.64s is launched in clusters, which %.40s (compute capability %d.%d) does not have; leave "
-                       "cluster out, or run it on compute capability 9.0 or later",
-                       r->kernel->name, capability->name, capability->compute_major, capability->compute_minor);
+        return mu_fail(
+            error, MUSTER_CAPABILITY_MISSING,
+            "kernel %.64s is launched in clusters, which %.40s (compute capability %d.%d) does not have; leave "
+            "cluster out, or run it on compute capability 9.0 or later",
+            r->kernel->name, capability->name, capability->compute_major, capability->compute_minor);
     /* Each axis first, so that the product cannot overflow. */
     bool large = false;
     for (int axis = 0; axis < 3; axis++) large |= cluster[axis] > CLUSTER_BLOCKS_MAX;
@@ -45,27 +46,30 @@ static muster_status check_cluster(const mu_capability *capability, const mu_sha
                        cluster[0], cluster[1], cluster[2], CLUSTER_BLOCKS_MAX);
     for (int axis = 0; axis < 3; axis++)
         if (r->grid[axis] % cluster[axis])
-            return mu_fail(error, MUSTER_INVALID_GEOMETRY,
-                           "the grid of %u blocks along axis %d is not a multiple of the cluster's %u; round the grid up",
-                           r->grid[axis], axis, cluster[axis]);
+            return mu_fail(
+                error, MUSTER_INVALID_GEOMETRY,
+                "the grid of %u blocks along axis %d is not a multiple of the cluster's %u; round the grid up",
+                r->grid[axis], axis, cluster[axis]);
     return MUSTER_OK;
 }
 
 /* What one kernel allows a block; `kernel` may be one of the phases. */
-static muster_status check_kernel(const mu_capability *capability, const mu_shape_request *r, const muster_kernel *kernel,
-                                  uint64_t threads, muster_error *error) {
+static muster_status check_kernel(const mu_capability *capability, const mu_shape_request *r,
+                                  const muster_kernel *kernel, uint64_t threads, muster_error *error) {
     const mu_function_info *info = &kernel->info;
     if (threads > (uint64_t)info->max_threads)
-        return mu_fail(error, MUSTER_INVALID_GEOMETRY,
-                       "%llu threads per block exceed the %d that kernel %.64s can run with on %.40s; use a smaller block",
-                       (unsigned long long)threads, info->max_threads, kernel->name, capability->name);
+        return mu_fail(
+            error, MUSTER_INVALID_GEOMETRY,
+            "%llu threads per block exceed the %d that kernel %.64s can run with on %.40s; use a smaller block",
+            (unsigned long long)threads, info->max_threads, kernel->name, capability->name);
     uint64_t shared = (uint64_t)r->dynamic_shared_bytes + (uint64_t)info->static_shared_bytes;
     if (capability->shared_bytes_optin > 0 && shared > (uint64_t)capability->shared_bytes_optin)
-        return mu_fail(error, MUSTER_INVALID_GEOMETRY,
-                       "%u dynamic and %d static bytes of shared memory of kernel %.64s exceed the %d a block can have on "
-                       "%.40s; use smaller tiles",
-                       r->dynamic_shared_bytes, info->static_shared_bytes, kernel->name, capability->shared_bytes_optin,
-                       capability->name);
+        return mu_fail(
+            error, MUSTER_INVALID_GEOMETRY,
+            "%u dynamic and %d static bytes of shared memory of kernel %.64s exceed the %d a block can have on "
+            "%.40s; use smaller tiles",
+            r->dynamic_shared_bytes, info->static_shared_bytes, kernel->name, capability->shared_bytes_optin,
+            capability->name);
     return MUSTER_OK;
 }
 
@@ -103,8 +107,8 @@ muster_status mu_shape_resolve(const mu_capability *capability, const mu_shape_r
         /* The device's own bound holds whatever the occupancy is. */
         if (limit < shape.limit) shape.limit = limit;
         if (!mu_grid_is_resident(blocks, shape.limit)) {
-            status = mu_residency_stage2(capability, r->kernel->name, blocks, threads, r->dynamic_shared_bytes, occupancy,
-                                         error);
+            status = mu_residency_stage2(capability, r->kernel->name, blocks, threads, r->dynamic_shared_bytes,
+                                         occupancy, error);
             if (status) status = fall_back(r, status, &shape);
         }
         if (status) return status;

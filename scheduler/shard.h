@@ -32,7 +32,8 @@ muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_ch
 
 /* Adds the nodes of a sharded dispatch: its shards, and for each reduced argument the partial sums' fills and their
  * addition to the range. The caller rewinds the graph on failure. Blocks when it is the first reduction of the runtime. */
-muster_status mu_shard_add(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, muster_error *error);
+muster_status mu_shard_add(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
+                           muster_error *error);
 
 /* scheduler/reduce.c: the built-in kernel that adds `count` elements of one array to another:
  * (destination, source, u64 count). */

@@ -61,8 +61,8 @@ static bool append_caches(const muster_cache_stats *stats, muster_stats_format f
         } else {
             const char *total = f->type[0] == 'c' ? "_total" : "";
             at += snprintf(at, (size_t)(end - at),
-                           "# HELP muster_cache_%s%s %s\n# TYPE muster_cache_%s%s %s\nmuster_cache_%s%s %llu\n", f->name,
-                           total, f->help, f->name, total, f->type, f->name, total, value);
+                           "# HELP muster_cache_%s%s %s\n# TYPE muster_cache_%s%s %s\nmuster_cache_%s%s %llu\n",
+                           f->name, total, f->help, f->name, total, f->type, f->name, total, value);
         }
     }
     if (format == MUSTER_STATS_JSON) snprintf(at, (size_t)(end - at), "}}");

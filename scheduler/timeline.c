@@ -4,9 +4,7 @@
 
 enum { PIN_BITS = 16 };
 
-static mu_epoch_slot *slot_of(mu_timeline *timeline, uint64_t epoch) {
-    return &timeline->slots[epoch % MU_EPOCH_RING];
-}
+static mu_epoch_slot *slot_of(mu_timeline *timeline, uint64_t epoch) { return &timeline->slots[epoch % MU_EPOCH_RING]; }
 
 muster_status mu_timeline_init(mu_timeline *timeline, mu_device *device, muster_error *error) {
     timeline->device = device;
@@ -49,8 +47,7 @@ static void take_over(mu_timeline *timeline, uint64_t epoch) {
 
 muster_status mu_timeline_close(mu_timeline *timeline, muster_error *error) {
     uint64_t epoch = timeline->open;
-    muster_status status =
-        mu_event_record(timeline->device, MU_LANE_DISPATCH, slot_of(timeline, epoch)->event, error);
+    muster_status status = mu_event_record(timeline->device, MU_LANE_DISPATCH, slot_of(timeline, epoch)->event, error);
     if (status) return status;
     take_over(timeline, epoch + 1);
     timeline->open = epoch + 1;
@@ -64,8 +61,7 @@ muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
     uint64_t done = atomic_load_explicit(&timeline->done, memory_order_relaxed);
     while (done < closed) {
         bool complete = false;
-        muster_status status =
-            mu_event_poll(timeline->device, slot_of(timeline, done + 1)->event, &complete, error);
+        muster_status status = mu_event_poll(timeline->device, slot_of(timeline, done + 1)->event, &complete, error);
         if (status) return status;
         if (!complete) break;
         done++;

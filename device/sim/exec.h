@@ -51,10 +51,10 @@ typedef struct sim_function_info {
     const size_t *parameter_bytes;
     size_t parameter_block_bytes;
     size_t static_shared_bytes;
-    size_t local_bytes;       /* per thread */
-    int registers;            /* per thread: 32-bit registers, an estimate like ptxas's, at least 16, at most 255 */
-    int max_threads;          /* .maxntid when given, else 1024 */
-    int required_threads[3];  /* .reqntid, 0 when not given */
+    size_t local_bytes;      /* per thread */
+    int registers;           /* per thread: 32-bit registers, an estimate like ptxas's, at least 16, at most 255 */
+    int max_threads;         /* .maxntid when given, else 1024 */
+    int required_threads[3]; /* .reqntid, 0 when not given */
 } sim_function_info;
 
 /* Parses and decodes PTX text (`bytes` includes no terminator; a trailing NUL is accepted). `target_sm` is the
@@ -78,7 +78,8 @@ void sim_instance_free(sim_instance *instance);
 /* --------------------------------------------------------------------------------------------------------- launches -- */
 
 typedef struct sim_fault {
-    CUresult code; /* CUDA_ERROR_ILLEGAL_ADDRESS, _MISALIGNED_ADDRESS, _ASSERT, _LAUNCH_FAILED (trap), _LAUNCH_TIMEOUT ... */
+    CUresult
+        code; /* CUDA_ERROR_ILLEGAL_ADDRESS, _MISALIGNED_ADDRESS, _ASSERT, _LAUNCH_FAILED (trap), _LAUNCH_TIMEOUT ... */
     char message[512]; /* kernel, block, thread, PTX line, address, nearest allocation */
 } sim_fault;
 
@@ -94,9 +95,9 @@ typedef struct sim_launch {
     int sm_count;           /* for %nsmid and %smid */
     int warp_size;          /* 32 */
     int target_sm;
-    uint64_t seed;             /* interleaving of warps and order of blocks */
-    uint64_t max_instructions; /* per launch, over all threads; 0: no watchdog. Exceeded: CUDA_ERROR_LAUNCH_TIMEOUT */
-    uint32_t workers;          /* blocks run on so many host threads; 0 or 1: on the caller only */
+    uint64_t seed;               /* interleaving of warps and order of blocks */
+    uint64_t max_instructions;   /* per launch, over all threads; 0: no watchdog. Exceeded: CUDA_ERROR_LAUNCH_TIMEOUT */
+    uint32_t workers;            /* blocks run on so many host threads; 0 or 1: on the caller only */
     const volatile bool *cancel; /* may become true at any time: end with CUDA_ERROR_LAUNCH_TIMEOUT soon; may be NULL */
 } sim_launch;
 

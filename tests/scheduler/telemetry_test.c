@@ -149,7 +149,8 @@ static void reset_keeps_the_caches(void **state) {
     muster_dispatch dispatch = residency_reverse(&r, 4, 0);
     fixture_add(graph, &dispatch);
     fixture_run(&r.fixture, graph);
-    uint64_t loads = residency_calls(&r, "module_load_data_ex"), queries = residency_calls(&r, "occupancy_max_active_blocks");
+    uint64_t loads = residency_calls(&r, "module_load_data_ex"),
+             queries = residency_calls(&r, "occupancy_max_active_blocks");
     uint64_t compiles = residency_calls(&r, "link_create"), in_use = residency_stats(&r).pool_bytes_in_use;
     OK(muster_stats_reset(r.fixture.runtime, &reported));
     muster_device_stats stats = residency_stats(&r);

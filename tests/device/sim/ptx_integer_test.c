@@ -423,8 +423,8 @@ static void test_bits(void **state) {
 
 #define COMPARISONS(NAME, T)                                                                                           \
     MODEL(NAME##_eq, T, A == B)                                                                                        \
-    MODEL(NAME##_ne, T, A != B) MODEL(NAME##_lt, T, A < B) MODEL(NAME##_le, T, A <= B) MODEL(NAME##_gt, T, A > B)      \
-        MODEL(NAME##_ge, T, A >= B)
+    MODEL(NAME##_ne, T, A != B)                                                                                        \
+    MODEL(NAME##_lt, T, A < B) MODEL(NAME##_le, T, A <= B) MODEL(NAME##_gt, T, A > B) MODEL(NAME##_ge, T, A >= B)
 COMPARISONS(u16, uint16_t)
 COMPARISONS(s16, int16_t)
 COMPARISONS(u32, uint32_t)

@@ -13,11 +13,11 @@
 #define MODULE ".version 8.0\n.target sm_90\n.address_size 64\n"
 #define BEGIN                                                                                                          \
     MODULE                                                                                                             \
-        ".extern .shared .align 16 .b8 dynamic[];\n"                                                                   \
-        ".visible .entry k(.param .u64 data) {\n"                                                                      \
-        ".reg .pred %p<10>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .f32 %f<10>; .reg .f64 %fd<10>;\n"               \
-        "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;\n"           \
-        "ld.param.u64 %rd1, [data]; mul.wide.u32 %rd2, %r4, 4; add.u64 %rd2, %rd1, %rd2; mov.u32 %r5, %laneid;\n"
+    ".extern .shared .align 16 .b8 dynamic[];\n"                                                                       \
+    ".visible .entry k(.param .u64 data) {\n"                                                                          \
+    ".reg .pred %p<10>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .f32 %f<10>; .reg .f64 %fd<10>;\n"                   \
+    "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;\n"               \
+    "ld.param.u64 %rd1, [data]; mul.wide.u32 %rd2, %r4, 4; add.u64 %rd2, %rd1, %rd2; mov.u32 %r5, %laneid;\n"
 #define END "\nDONE: st.global.u32 [%rd2], %r10;\nret;\n}\n"
 
 /* Runs the body, which leaves a result in %r10, under several seeds, and compares with the model of (block, thread). */
