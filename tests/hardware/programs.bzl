@@ -68,6 +68,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:admission_test"),
     program("tests", "//tests/scheduler:buffer_test"),
     program("tests", "//tests/scheduler:coherence_test"),
+    program("tests", "//tests/scheduler:defect_test"),
     program("tests", "//tests/scheduler:evict_test"),
     program("tests", "//tests/scheduler:fallback_test"),
     program("tests", "//tests/scheduler:fault_test"),
