@@ -65,7 +65,7 @@ typedef struct sim_work {
     uint32_t grid[3], block[3], cluster[3];
     uint32_t shared_bytes;
     bool cooperative;
-    unsigned char parameters[];
+    _Alignas(16) unsigned char parameters[];
 } sim_work;
 
 typedef struct sim_shape {

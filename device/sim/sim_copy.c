@@ -39,7 +39,8 @@ static bool mapped(sim_driver *driver, uint64_t address, size_t width, size_t he
         return false;
     sim_block *block = sim_table_find(driver->memory, address);
     if (!block) return !device && !sim_table_overlap(driver->memory, address, end);
-    return end <= block->range.high && (!write || block->range.writable);
+    /* A module's constants are read-only to kernels, not to copies. */
+    return end <= block->range.high && (!write || block->range.writable || block->variable);
 }
 
 static bool pageable(sim_driver *driver, uint64_t address) { return !sim_table_find(driver->memory, address); }
