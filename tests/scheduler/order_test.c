@@ -12,7 +12,7 @@
 #include "base/sanitizer.h"
 #include "scheduler/order.h"
 
-enum { STATES = 4, DEVICES = 3, ENTRIES = 60 };
+enum { STATES = 4, DEVICES = 3, ENTRIES = 30, HISTORIES = MU_TSAN ? 10 : 60 };
 
 typedef struct subject {
     mu_order_entry entry;  /* first */
@@ -72,7 +72,7 @@ static void check(const subject *subjects, uint32_t count) {
  * does that waited for its gate. */
 static void random_histories_match_the_model(void **state) {
     (void)state;
-    for (uint64_t seed = 0; seed < 60; seed++) {
+    for (uint64_t seed = 0; seed < HISTORIES; seed++) {
         mu_order order;
         mu_order_state states[STATES] = {{0}};
         subject *subjects = calloc(ENTRIES, sizeof *subjects);
