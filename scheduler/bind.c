@@ -420,6 +420,14 @@ static mu_bind bring(binding *b, const mu_access *access) {
 
 /* ------------------------------------------------------------------------------------------------------------- bind -- */
 
+/* Only once the task is going to be launched: what waits for memory keeps nobody else's from being given up. */
+static mu_address use_instance(binding *b, mu_instance *instance, const mu_access *access) {
+    uint64_t open = b->actor->timeline.open;
+    if (instance->last_use != open) mu_instance_touch(b->actor, instance);
+    instance->last_use = open;
+    return instance->address + (access->low - instance->low);
+}
+
 /* Addresses, and what the task's writes will mean for other copies, once everything is in place. */
 static mu_bind settle(binding *b, const mu_access *accesses, mu_address *addresses) {
     uint64_t open = b->actor->timeline.open;
@@ -435,16 +443,14 @@ static mu_bind settle(binding *b, const mu_access *accesses, mu_address *address
             mu_fail_host_memory(b->error, "the range table of a buffer", sizeof(mu_segment));
             return MU_BIND_FAILED;
         }
-        instance->last_use = open;
-        mu_instance_touch(b->actor, instance);
-        addresses[i] = instance->address + (access->low - instance->low);
+        addresses[i] = use_instance(b, instance, access);
     }
     return MU_BOUND;
 }
 
 /* The usual case, an access whose content is where it is needed, under one lock. What it notes is noted again by settle when
  * another access of the task turns out to need more: the task is alone on what it writes, so nobody sees the difference. */
-static bool bind_at_once(binding *b, const mu_access *access, mu_address *address) {
+static mu_instance *bind_at_once(binding *b, const mu_access *access) {
     mu_coherence *table = &buffer_of(b, access)->coherence;
     uint64_t open = b->actor->timeline.open;
     int me = b->actor->index;
@@ -458,18 +464,18 @@ static bool bind_at_once(binding *b, const mu_access *access, mu_address *addres
     if (bound && (access->mode & MUSTER_WRITE))
         bound = mu_coherence_written(table, access->low, access->high, me, open);
     mu_coherence_unlock(table);
-    if (!bound) return false;
-    if (instance->last_use != open) mu_instance_touch(b->actor, instance);
-    instance->last_use = open;
-    *address = instance->address + (access->low - instance->low);
-    return true;
+    return bound ? instance : NULL;
 }
 
 static mu_bind bind(binding *b, mu_address *addresses) {
     const mu_access *accesses = &b->run->graph->accesses[b->node->access_first];
+    mu_instance *instances[MU_MAX_PARAMETERS];
     uint32_t at_once = 0;
-    while (at_once < b->node->access_count && bind_at_once(b, &accesses[at_once], &addresses[at_once])) at_once++;
-    if (at_once == b->node->access_count) return MU_BOUND;
+    while (at_once < b->node->access_count && (instances[at_once] = bind_at_once(b, &accesses[at_once]))) at_once++;
+    if (at_once == b->node->access_count) {
+        for (uint32_t i = 0; i < at_once; i++) addresses[i] = use_instance(b, instances[i], &accesses[i]);
+        return MU_BOUND;
+    }
     uint64_t bytes = 0;
     bool all_covered = true;
     for (uint32_t i = 0; i < b->node->access_count; i++) {

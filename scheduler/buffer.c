@@ -86,8 +86,11 @@ void mu_buffer_release(muster_buffer *buffer) {
     if (!mu_handle_release(&buffer->handle)) return;
     muster_runtime *runtime = buffer->handle.runtime;
     uint32_t holders[MU_MAX_DEVICES], count = 0;
+    /* A worker may be evicting: once the lock is ours it has done with the buffer. */
+    mu_coherence_lock(&buffer->coherence);
     for (uint32_t d = 0; d < runtime->device_count; d++)
         if (buffer->coherence.instances[d]) holders[count++] = d;
+    mu_coherence_unlock(&buffer->coherence);
     if (count == 0) {
         mu_handle_finish(&buffer->handle);
         free_buffer(buffer);
@@ -145,12 +148,15 @@ void mu_buffer_end_host_use(muster_buffer *buffer) {
     pthread_mutex_unlock(&buffer->host_lock);
 }
 
-/* The application may free the host memory next: write-backs that have begun end first, and none begins any more. */
+/* The application may free its host memory next: write-backs that have begun end first, and none begins any more. Our own stays
+ * a place to evict to, for graphs and runs may hold the buffer for long. */
 void muster_buffer_destroy(muster_buffer *buffer) {
     if (!buffer) return;
     pthread_mutex_lock(&buffer->host_lock);
-    buffer->host_users++;
-    while (buffer->write_backs) pthread_cond_wait(&buffer->host_changed, &buffer->host_lock);
+    if (buffer->host && !buffer->owns_host) {
+        buffer->host_users++;
+        while (buffer->write_backs) pthread_cond_wait(&buffer->host_changed, &buffer->host_lock);
+    }
     pthread_mutex_unlock(&buffer->host_lock);
     buffer->handle.released = true;
     mu_buffer_release(buffer);

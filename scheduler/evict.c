@@ -172,20 +172,21 @@ static bool start_write_back(mu_actor *actor, mu_instance *instance) {
                       .instance = instance,
                       .buffer = instance->buffer,
                       .last_use = instance->last_use};
-    if (!mu_buffer_begin_write_back(w->buffer)) {
-        mu_free(w);
-        return false;
-    }
-    if (mu_buffer_make_host(w->buffer, &error) || copy_unique(actor, w, &error)) {
-        mu_buffer_end_write_back(w->buffer);
-        mu_free(w);
-        return false;
-    }
-    mu_handle_retain(&w->buffer->handle);
+    /* A buffer without references is about to be dropped here: its message is on the way. */
+    if (!mu_handle_try_retain(&w->buffer->handle)) goto free_record;
+    if (!mu_buffer_begin_write_back(w->buffer)) goto release_buffer;
+    if (mu_buffer_make_host(w->buffer, &error) || copy_unique(actor, w, &error)) goto end_write_back;
     instance->evicting = true;
     actor->evictions++;
     mu_actor_defer(actor, &w->call);
     return true;
+end_write_back:
+    mu_buffer_end_write_back(w->buffer);
+release_buffer:
+    mu_buffer_release(w->buffer);
+free_record:
+    mu_free(w);
+    return false;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ evict -- */

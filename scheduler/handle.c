@@ -21,6 +21,15 @@ void mu_handle_retain(mu_handle *handle) {
     atomic_fetch_add_explicit(&handle->references, 1, memory_order_relaxed);
 }
 
+bool mu_handle_try_retain(mu_handle *handle) {
+    unsigned count = atomic_load_explicit(&handle->references, memory_order_relaxed);
+    while (count != 0)
+        if (atomic_compare_exchange_weak_explicit(&handle->references, &count, count + 1, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
 bool mu_handle_release(mu_handle *handle) {
     /* Release for this holder's past, acquire for the last one's view of all others'. */
     return atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) == 1;

@@ -31,6 +31,8 @@ typedef struct mu_handle {
 /* Registers a new object with one reference, the application's. */
 void mu_handle_init(mu_handle *handle, mu_tag tag, muster_runtime *runtime);
 void mu_handle_retain(mu_handle *handle);
+/* For who holds no reference but knows that the object has not been freed yet: false when the last reference is gone. */
+bool mu_handle_try_retain(mu_handle *handle);
 /* True when that was the last reference: the caller destroys the object after mu_handle_finish. */
 bool mu_handle_release(mu_handle *handle);
 void mu_handle_finish(mu_handle *handle);
