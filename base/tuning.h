@@ -17,6 +17,9 @@ enum {
      * before the ring does. */
     MU_EPOCH_RING = 1024,
 
+    /* The driver aligns allocations so; offsets in a buffer mean the same alignment in every device copy. A power of two. */
+    MU_ALIGNMENT_BYTES = 256,
+
     /* A buffer up to this size gets one device copy of the whole, so that accesses to parts of it never move it. */
     MU_WHOLE_COPY_BYTES = 32 << 20,
 

@@ -41,6 +41,9 @@ static mu_epoch_wait wait_for(binding *b, int device, uint64_t epoch, mu_lane la
     return result;
 }
 
+/* What an instance of [low, high) is allocated with: the range, and what keeps its alignment. */
+static uint64_t instance_bytes(uint64_t low, uint64_t high) { return high - low + low % MU_ALIGNMENT_BYTES; }
+
 /* ------------------------------------------------------------------------------------------- what is needed, looked at -- */
 
 /* Where segment `index` can be copied from: the host first, else the first device whose copy has been enqueued for sure. A
@@ -100,7 +103,7 @@ static mu_bind look_at(binding *b, const mu_access *access, bool *covered, uint6
         if (!access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES) low = 0, high = buffer->bytes;
         mu_coherence_hull(table, me, &low, &high);
         uint64_t bucket;
-        if (mu_allocation_bucket(high - low, &bucket, b->error))
+        if (mu_allocation_bucket(instance_bytes(low, high), &bucket, b->error))
             result = MU_BIND_FAILED;
         else
             *bytes += bucket;
@@ -143,7 +146,7 @@ muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, u
     uint64_t sum = 0;
     for (uint32_t k = 0; k < count; k++) {
         uint64_t bucket;
-        muster_status status = mu_allocation_bucket(parts[k].high - parts[k].low, &bucket, error);
+        muster_status status = mu_allocation_bucket(instance_bytes(parts[k].low, parts[k].high), &bucket, error);
         if (status) return status;
         if (__builtin_add_overflow(sum, bucket, &sum))
             return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
@@ -217,17 +220,21 @@ static void move_content(binding *b, mu_coherence *table, const mu_instance *to,
     }
 }
 
-/* Puts the upload lane's work so far in front of what the dispatch lane does next. */
+/* Puts the upload lane's work so far in front of what the dispatch lane does next. That must not fail: instances count as
+ * present, and whatever uses them next would not wait for their content. The device is lost then. */
 static muster_status join_upload(binding *b) {
     if (!b->uploading) return MUSTER_OK;
     mu_transfer *transfer = mu_actor_add_transfer(b->actor);
-    if (!transfer) return mu_fail_host_memory(b->error, "a transfer", sizeof *transfer);
-    muster_status status = MUSTER_OK;
+    muster_status status = transfer ? MUSTER_OK : mu_fail_host_memory(b->error, "a transfer", sizeof *transfer);
+    if (status) goto lose;
     if (!transfer->event) status = mu_event_create(b->actor->device, &transfer->event, b->error);
     if (!status) status = mu_event_record(b->actor->device, MU_LANE_UPLOAD, transfer->event, b->error);
     mu_bursts_flush(b->actor);
     if (!status) status = mu_event_wait(b->actor->device, MU_LANE_DISPATCH, transfer->event, b->error);
     b->uploading = false;
+    if (!status) return MUSTER_OK;
+lose:
+    mu_actor_lose(b->actor, b->error);
     return status;
 }
 
@@ -241,7 +248,7 @@ static mu_bind make_instance(binding *b, const mu_access *access) {
     mu_coherence_lock(table);
     mu_coherence_hull(table, me, &low, &high);
     mu_coherence_unlock(table);
-    if (mu_allocation_bucket(high - low, &bucket, b->error)) return MU_BIND_FAILED;
+    if (mu_allocation_bucket(instance_bytes(low, high), &bucket, b->error)) return MU_BIND_FAILED;
     if (bucket > b->reserved_bytes) { /* an earlier access of this task widened the union */
         mu_bind more = reserve(b, bucket - b->reserved_bytes);
         if (more != MU_BOUND) return more;
@@ -251,7 +258,7 @@ static mu_bind make_instance(binding *b, const mu_access *access) {
         mu_fail_host_memory(b->error, "a device copy of a buffer", sizeof *instance);
         return MU_BIND_FAILED;
     }
-    muster_status status = mu_device_alloc(b->actor->device, MU_LANE_UPLOAD, bucket, &instance->address, b->error);
+    muster_status status = mu_device_alloc(b->actor->device, MU_LANE_UPLOAD, bucket, &instance->allocation, b->error);
     if (status) {
         mu_free(instance);
         return status == MUSTER_OUT_OF_DEVICE_MEMORY ? MU_BIND_MEMORY : MU_BIND_FAILED;
@@ -260,6 +267,7 @@ static mu_bind make_instance(binding *b, const mu_access *access) {
     b->reserved_bytes -= bucket;
     b->uploading = true;
     b->calls++;
+    instance->address = instance->allocation + low % MU_ALIGNMENT_BYTES;
     instance->low = low;
     instance->high = high;
     instance->charged_bytes = bucket;

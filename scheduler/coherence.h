@@ -31,7 +31,9 @@ typedef struct mu_instance {
     muster_buffer *buffer;
     uint64_t low, high;     /* the range of the buffer it holds */
     uint64_t charged_bytes; /* what the ledger was charged */
-    mu_address address;     /* of byte `low` */
+    /* The allocation, and in it byte `low`, as far from MU_ALIGNMENT_BYTES as in the buffer: a part of a buffer is aligned as it
+     * would be in the whole. */
+    mu_address allocation, address;
     /* Copies out of it that are not known complete, by other devices or to the host: the source of a planned transfer stays
      * until its event has completed. Raised under the table's lock; release on the decrement pairs with the owner's
      * acquire before it frees. */

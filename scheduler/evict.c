@@ -57,7 +57,7 @@ void mu_instances_collect(mu_actor *actor) {
         *link = instance->next;
         muster_error error;
         if (!actor->lost &&
-            mu_device_free(actor->device, MU_LANE_UPLOAD, instance->address, instance->charged_bytes, &error))
+            mu_device_free(actor->device, MU_LANE_UPLOAD, instance->allocation, instance->charged_bytes, &error))
             mu_actor_lose(actor, &error);
         mu_free(instance);
     }
