@@ -208,15 +208,23 @@ MODEL32(subnormal32, fpclassify(A) == FP_SUBNORMAL)
 MODEL64(finite64, isfinite(A))
 MODEL64(subnormal64, fpclassify(A) == FP_SUBNORMAL)
 
-#define COMPARISONS(M, NAME)                                                                                           \
-    M(NAME##_eq, A == B)                                                                                               \
-    M(NAME##_ne, A<B || A> B)                                                                                          \
-    M(NAME##_lt, A < B)                                                                                                \
-    M(NAME##_le, A <= B)                                                                                               \
-    M(NAME##_gt, A > B)                                                                                                \
-    M(NAME##_ge, A >= B) M(NAME##_equ, A == B || isnan(A) || isnan(B)) M(NAME##_neu, A != B) M(NAME##_ltu, !(A >= B))  \
-        M(NAME##_leu, !(A > B)) M(NAME##_gtu, !(A <= B)) M(NAME##_geu, !(A < B)) M(NAME##_num, !isnan(A) && !isnan(B)) \
-            M(NAME##_nan, isnan(A) || isnan(B))
+/* clang-format off */
+#define COMPARISONS(M, NAME) \
+    M(NAME##_eq, A == B) \
+    M(NAME##_ne, A < B || A > B) \
+    M(NAME##_lt, A < B) \
+    M(NAME##_le, A <= B) \
+    M(NAME##_gt, A > B) \
+    M(NAME##_ge, A >= B) \
+    M(NAME##_equ, A == B || isnan(A) || isnan(B)) \
+    M(NAME##_neu, A != B) \
+    M(NAME##_ltu, !(A >= B)) \
+    M(NAME##_leu, !(A > B)) \
+    M(NAME##_gtu, !(A <= B)) \
+    M(NAME##_geu, !(A < B)) \
+    M(NAME##_num, !isnan(A) && !isnan(B)) \
+    M(NAME##_nan, isnan(A) || isnan(B))
+/* clang-format on */
 COMPARISONS(MODEL32, f32)
 COMPARISONS(MODEL64, f64)
 #define SETP(T, KINDS)                                                                                                 \
