@@ -87,6 +87,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:program_source_test"),
     program("tests", "//tests/scheduler:program_test"),
     program("tests", "//tests/scheduler:random_graph_test"),
+    program("tests", "//tests/scheduler:random_graph_test", args = "--driver cuda --graphs 300"),
     program("tests", "//tests/scheduler:run_test"),
     program("tests", "//tests/scheduler:runtime_test"),
     program("tests", "//tests/scheduler:scenario_test"),
