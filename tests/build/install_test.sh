@@ -27,6 +27,6 @@ sed 's/^/    | /' "$root/lib/pkgconfig/muster.pc"
 
 "$compiler" "${flags[@]}" -I"$root/include" application.c -o shared -L"$root/lib" -lmuster -Wl,-rpath,"$root/lib"
 ./shared
-ldd ./shared | grep -q 'libmuster.so.[0-9]* => .*prefix/lib'
+grep -q 'libmuster.so.[0-9]* => .*prefix/lib' <<<"$(ldd ./shared)" # no pipe: grep ends before ldd does
 "$compiler" "${flags[@]}" -I"$root/include" application.c -o static "$root/lib/libmuster.a" -ljansson -lb2 -lck -ldl -lm -pthread
 ./static
