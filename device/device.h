@@ -33,6 +33,8 @@ muster_status mu_driver_open(const char *name, const char *sim_spec, mu_driver *
 mu_driver *mu_driver_retain(mu_driver *driver);
 void mu_driver_release(mu_driver *driver);
 bool mu_driver_is_simulated(const mu_driver *driver);
+/* What a simulated driver knows of the last fault, in one line; false when there was none, or the driver is real. Any thread. */
+bool mu_driver_last_fault(const mu_driver *driver, char *text, size_t bytes);
 muster_status mu_driver_device_count(const mu_driver *driver, int *count, muster_error *error);
 
 /* ---------------------------------------------------------------------------------------------------------- device -- */

@@ -25,3 +25,7 @@ muster_status mu_driver_open(const char *name, const char *sim_spec, mu_driver *
     if (strcmp(name, "sim") == 0) return open_simulated(sim_spec, driver, error);
     return mu_fail(error, MUSTER_INVALID_CONFIG, "there is no driver \"%.64s\"; choose \"cuda\" or \"sim\"", name);
 }
+
+bool mu_driver_last_fault(const mu_driver *driver, char *text, size_t bytes) {
+    return driver->kind == MU_DRIVER_SIM && mu_sim_last_fault(driver, text, bytes) != CUDA_SUCCESS;
+}

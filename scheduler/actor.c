@@ -259,6 +259,14 @@ void mu_actor_lose(mu_actor *actor, const muster_error *error) {
     /* A call that must not fail did: whatever its code, this device is no longer of use. */
     if (muster_status_recovery(error->status) != MUSTER_RECOVERY_DEVICE_LOST) actor->loss.status = MUSTER_DEVICE_LOST;
     actor->loss.device = actor->index;
+    /* The simulator knows the kernel, block, thread, line and address. */
+    char text[400];
+    if (mu_driver_last_fault(actor->runtime->driver, text, sizeof text)) {
+        muster_error told = actor->loss;
+        mu_fail(&actor->loss, told.status, "%s; no device of this process can be used any more", text);
+        actor->loss.driver_code = told.driver_code;
+        actor->loss.device = told.device;
+    }
     mu_runtime_fault(actor->runtime, &actor->loss);
 }
 
