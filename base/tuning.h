@@ -29,6 +29,8 @@ enum {
     /* What placement assumes before it knows better: a queued job is one launch, and data moves at pinned PCIe speed. */
     MU_QUEUED_JOB_NS = 3600,
     MU_TRANSFER_BYTES_PER_NS = 55,
+    /* Following a job on another device: event, wait and the empty pipeline in between. */
+    MU_HOP_NS = 6000,
 
     /* Budget of a device in 1/1000 of its memory (mechanisms: nine tenths). */
     MU_BUDGET_PERMILLE = 900,

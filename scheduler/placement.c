@@ -38,24 +38,31 @@ static int place_least_loaded(muster_runtime *runtime, const muster_graph *graph
     return (int)best;
 }
 
-/* Bytes of the node's inputs that device `d` lacks, added to missing[d] for every device. */
+/* Bytes of the node's inputs that device `d` lacks, added to missing[d] for every device; and, for whatever else it accesses, a
+ * hop's worth where the content is on another device: that device's work on it comes before this. */
 static void count_missing(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
                           uint64_t *missing) {
     for (uint32_t i = 0; i < node->access_count; i++) {
         const mu_access *access = &graph->accesses[node->access_first + i];
-        if (!(access->mode & MUSTER_READ)) continue;
+        bool reads = access->mode & MUSTER_READ;
+        mu_location_mask holders = 0;
         mu_coherence *table = &graph->buffers[access->buffer].buffer->coherence;
         mu_coherence_lock(table);
         for (uint32_t s = mu_coherence_find(table, access->low);
              s < table->count && table->segments[s].low < access->high; s++) {
             const mu_segment *segment = &table->segments[s];
             if (segment->zero || segment->undefined) continue;
+            holders |= segment->valid & ~MU_LOCATION_HOST;
+            if (!reads) continue;
             uint64_t low = segment->low > access->low ? segment->low : access->low;
             uint64_t high = segment->high < access->high ? segment->high : access->high;
             for (uint32_t d = 0; d < runtime->device_count; d++)
                 if (!(segment->valid & MU_LOCATION_DEVICE(d))) missing[d] += high - low;
         }
         mu_coherence_unlock(table);
+        for (uint32_t d = 0; d < runtime->device_count; d++)
+            if (holders && !(holders & MU_LOCATION_DEVICE(d)))
+                missing[d] += (uint64_t)MU_HOP_NS * MU_TRANSFER_BYTES_PER_NS;
     }
 }
 
