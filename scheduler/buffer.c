@@ -151,7 +151,7 @@ void mu_buffer_end_host_use(muster_buffer *buffer) {
 /* The application may free its host memory next: write-backs that have begun end first, and none begins any more. Our own stays
  * a place to evict to, for graphs and runs may hold the buffer for long. */
 void muster_buffer_destroy(muster_buffer *buffer) {
-    if (!buffer) return;
+    if (!buffer || buffer->handle.tag != MU_TAG_BUFFER) return;
     pthread_mutex_lock(&buffer->host_lock);
     if (buffer->host && !buffer->owns_host) {
         buffer->host_users++;

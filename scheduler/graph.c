@@ -78,7 +78,7 @@ void mu_graph_release(muster_graph *graph) {
 }
 
 void muster_graph_destroy(muster_graph *graph) {
-    if (!graph) return;
+    if (!graph || graph->handle.tag != MU_TAG_GRAPH) return;
     graph->handle.released = true;
     mu_graph_release(graph);
 }

@@ -44,6 +44,8 @@ void mu_program_retain(muster_program *program) { mu_handle_retain(&program->han
 
 void mu_program_release(muster_program *program) {
     if (!mu_handle_release(&program->handle)) return;
+    /* From here on its kernels are refused; their memory goes when every device has let go. */
+    for (muster_kernel *kernel = program->kernels; kernel; kernel = kernel->next) kernel->handle.tag = MU_TAG_DEAD;
     muster_runtime *runtime = program->handle.runtime;
     uint32_t devices = runtime->device_count;
     atomic_store_explicit(&program->devices_left, devices, memory_order_relaxed);
@@ -51,7 +53,7 @@ void mu_program_release(muster_program *program) {
 }
 
 void muster_program_destroy(muster_program *program) {
-    if (!program) return;
+    if (!program || program->handle.tag != MU_TAG_PROGRAM) return;
     program->handle.released = true;
     mu_program_release(program);
 }

@@ -320,7 +320,7 @@ muster_status muster_run_cancel(muster_run *run, muster_error *error) {
 }
 
 void muster_run_destroy(muster_run *run) {
-    if (!run) return;
+    if (!run || run->handle.tag != MU_TAG_RUN) return;
     run->handle.released = true;
     run_release(run);
 }
