@@ -139,8 +139,12 @@ static bool set_in_environment(const char *name) {
 static muster_status read_environment(mu_config *config, muster_error *error) {
     muster_status status = MUSTER_OK;
     if (set_in_environment("MUSTER_DRIVER")) status = set_text(&config->driver, getenv("MUSTER_DRIVER"), error);
-    if (set_in_environment("MUSTER_SERIAL") && strcmp(getenv("MUSTER_SERIAL"), "0") != 0)
-        config->flags |= MUSTER_RUNTIME_SERIAL;
+    if (!status && set_in_environment("MUSTER_SERIAL")) {
+        const char *serial = getenv("MUSTER_SERIAL");
+        if (strcmp(serial, "1") != 0 && strcmp(serial, "0") != 0)
+            return mu_fail(error, MUSTER_INVALID_CONFIG, "MUSTER_SERIAL is \"%.40s\"; set it to 1 or 0", serial);
+        if (*serial == '1') config->flags |= MUSTER_RUNTIME_SERIAL;
+    }
     return status;
 }
 

@@ -85,7 +85,8 @@ static muster_status check_buffer_arg(const muster_graph *graph, const muster_di
     return check_cut(arg, index, extent, parts > 1 && extent > 1, error);
 }
 
-static muster_status check_value_arg(const muster_arg *arg, uint32_t index, muster_error *error) {
+static muster_status check_value_arg(const muster_arg *arg, uint32_t index, bool cut, uint32_t extent,
+                                     muster_error *error) {
     if (arg->kind == MUSTER_ARG_VALUE) {
         if (arg->value_bytes == 0 || arg->value_bytes > 4096)
             return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: a value has 1 to 4096 bytes, not %u", index,
@@ -101,6 +102,12 @@ static muster_status check_value_arg(const muster_arg *arg, uint32_t index, must
         return mu_fail(error, MUSTER_OUT_OF_RANGE,
                        "argument %u: %llu elements do not fit its 4 bytes; use an 8-byte parameter", index,
                        (unsigned long long)arg->total_elements);
+    if (cut && (unsigned __int128)extent * arg->slice_elements < arg->total_elements)
+        return mu_fail(
+            error, MUSTER_OUT_OF_RANGE,
+            "argument %u: %u slices of %llu elements do not cover the %llu declared; enlarge the grid or the "
+            "slices",
+            index, extent, (unsigned long long)arg->slice_elements, (unsigned long long)arg->total_elements);
     return MUSTER_OK;
 }
 
@@ -138,8 +145,9 @@ static muster_status check_arguments(const muster_graph *graph, const muster_dis
         if (arg->kind < MUSTER_ARG_BUFFER || arg->kind > MUSTER_ARG_SHARD_COUNT)
             return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a kind of argument", i,
                            (int)arg->kind);
-        muster_status status = arg->kind == MUSTER_ARG_BUFFER ? check_buffer_arg(graph, dispatch, i, extent, error)
-                                                              : check_value_arg(arg, i, error);
+        muster_status status = arg->kind == MUSTER_ARG_BUFFER
+                                   ? check_buffer_arg(graph, dispatch, i, extent, error)
+                                   : check_value_arg(arg, i, sharded(dispatch), extent, error);
         if (status) return status;
         uint32_t bytes = arg->kind == MUSTER_ARG_BUFFER ? 8 : arg->value_bytes;
         if (info->parameters_known && info->parameter_bytes[i] != bytes)

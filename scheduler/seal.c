@@ -203,7 +203,8 @@ static muster_status report_cycle(const sealing *s, const uint32_t *pending, mus
             }
             if (pass == 1 && at == start) {
                 return mu_fail(error, MUSTER_GRAPH_CYCLE,
-                               "the dependencies form a cycle of %zu: job %s after %u%s; remove one of these edges",
+                               "the dependencies form a cycle of %zu: job %s after %u%s; build the graph without one "
+                               "of these edges",
                                length, text, graph->nodes[start].job, used >= sizeof text - 16 ? " (and more)" : "");
             }
         }
