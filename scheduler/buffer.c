@@ -117,7 +117,8 @@ muster_status mu_buffer_make_host(muster_buffer *buffer, muster_error *error) {
 
 bool mu_buffer_begin_write_back(muster_buffer *buffer) {
     pthread_mutex_lock(&buffer->host_lock);
-    bool allowed = buffer->host_users == 0;
+    /* One at a time: a slow copy of old content must not end after a newer one from another device. */
+    bool allowed = buffer->host_users == 0 && buffer->write_backs == 0;
     if (allowed) buffer->write_backs++;
     pthread_mutex_unlock(&buffer->host_lock);
     return allowed;

@@ -19,8 +19,8 @@ struct muster_buffer {
     mu_acquisition *acquisitions;
     /* Evictions write unique content back to the host memory, which must not happen while the application uses that memory or
      * has given it up: no write-back begins while there are users, and a user waits for those that have begun. */
-    uint32_t host_users, write_backs;
-    mu_order_state order; /* under the runtime's order lock */
+    uint32_t host_users, write_backs; /* write_backs: 0 or 1 */
+    mu_order_state order;             /* under the runtime's order lock */
     mu_coherence coherence;
     atomic_uint devices_left;     /* while its device memory is freed */
     struct mu_buffer_drop *drops; /* one message per device, made beforehand: dropping the last reference cannot fail */
