@@ -132,8 +132,18 @@ static CUresult free_too_early(uint64_t seed, char *text, size_t bytes) {
     return fault;
 }
 
+static void free_too_early_until_it_shows(bool seeded) {
+    char text[512];
+    for (uint64_t seed = 1; seeded && seed <= SEEDS; seed++)
+        if (free_too_early(seed, text, sizeof text) != CUDA_SUCCESS) return;
+}
+
 static void an_early_free_is_named(void **state) {
     (void)state;
+    if (MU_TSAN) { /* the freed memory's poison races with the kernel, whichever comes first */
+        assert_true(reports_a_race(free_too_early_until_it_shows, true));
+        return;
+    }
     char text[512] = "";
     CUresult fault = CUDA_SUCCESS;
     for (uint64_t seed = 1; seed <= SEEDS && fault == CUDA_SUCCESS; seed++)
