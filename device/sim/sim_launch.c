@@ -1,6 +1,7 @@
 /* Launches: what the driver checks, the copy of the parameters, and the run. */
 #include <string.h>
 
+#include "base/sanitizer.h"
 #include "device/sim/sim_code.h"
 #include "device/sim/sim_graph.h"
 
@@ -108,6 +109,8 @@ CUresult sim_work_renew(sim_kernel *kernel, const sim_shape *shape, void **param
     sim_work *old = *work;
     /* Acquire pairs with sim_work_drop's release: launches that shared it are through with it. */
     bool alone = old && atomic_load_explicit(&old->references, memory_order_acquire) == 1;
+    /* ThreadSanitizer does not follow the driver's own ordering of its streams, and would report the reuse. */
+    if (MU_TSAN) alone = false;
     if (alone && old->kernel == kernel && parameters_given(kernel->info, parameters, extra)) {
         copy_parameters(kernel->info, parameters, extra, old->parameters);
         set_shape(old, shape);

