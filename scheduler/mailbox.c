@@ -1,15 +1,12 @@
 #include "scheduler/mailbox.h"
 
-#include <ck_pr.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/sanitizer.h"
-
 void mu_mailbox_init(mu_mailbox *mailbox) {
-    ck_stack_init(&mailbox->stack);
+    atomic_init(&mailbox->newest, NULL);
     atomic_init(&mailbox->parked, 0);
     atomic_init(&mailbox->wakes, 0);
 }
@@ -17,10 +14,12 @@ void mu_mailbox_init(mu_mailbox *mailbox) {
 static void futex_wake_one(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
 
 void mu_mailbox_post(mu_mailbox *mailbox, mu_message *message) {
-    /* The push publishes the message's content: ck's store fence and compare-and-swap pair with the exchange in drain.
-     * ThreadSanitizer cannot see either, hence the annotation, matched in drain. */
-    MU_TSAN_RELEASE(&mailbox->stack);
-    ck_stack_push_upmc(&mailbox->stack, &message->link);
+    /* Release publishes the message's content and its link; pairs with the acquire of the exchange in drain. */
+    struct mu_link *newest = atomic_load_explicit(&mailbox->newest, memory_order_relaxed);
+    do {
+        message->link.next = newest;
+    } while (!atomic_compare_exchange_weak_explicit(&mailbox->newest, &newest, &message->link, memory_order_release,
+                                                    memory_order_relaxed));
     /* Store-load order between the push and the look at `parked`, against park's store of `parked` and its look at the
      * stack: one of the two sees the other, so a message is never left to a sleeping worker. */
     atomic_thread_fence(memory_order_seq_cst);
@@ -31,11 +30,11 @@ void mu_mailbox_post(mu_mailbox *mailbox, mu_message *message) {
 
 mu_message *mu_mailbox_drain(mu_mailbox *mailbox) {
     if (!mu_mailbox_has_mail(mailbox)) return NULL;
-    ck_stack_entry_t *newest = ck_stack_batch_pop_upmc(&mailbox->stack);
-    MU_TSAN_ACQUIRE(&mailbox->stack);
-    ck_stack_entry_t *oldest = NULL;
+    /* Messages pushed before the last one are ordered too: each push is part of the release sequence. */
+    struct mu_link *newest = atomic_exchange_explicit(&mailbox->newest, NULL, memory_order_acquire);
+    struct mu_link *oldest = NULL;
     while (newest) {
-        ck_stack_entry_t *next = newest->next;
+        struct mu_link *next = newest->next;
         newest->next = oldest;
         oldest = newest;
         newest = next;
@@ -45,7 +44,9 @@ mu_message *mu_mailbox_drain(mu_mailbox *mailbox) {
 
 mu_message *mu_message_next(const mu_message *message) { return (mu_message *)message->link.next; }
 
-bool mu_mailbox_has_mail(const mu_mailbox *mailbox) { return ck_pr_load_ptr(&mailbox->stack.head) != NULL; }
+bool mu_mailbox_has_mail(const mu_mailbox *mailbox) {
+    return atomic_load_explicit(&mailbox->newest, memory_order_relaxed) != NULL;
+}
 
 void mu_mailbox_park(mu_mailbox *mailbox, uint64_t timeout_ns) {
     atomic_store_explicit(&mailbox->parked, 1, memory_order_relaxed);

@@ -241,7 +241,7 @@ SIM_UNSEEN const sim_range *sim_memory_lookup(sim_memory *memory, uint64_t addre
     return block && sim_block_visible(block, memory->context) ? &block->range : NULL;
 }
 
-static const char *kind_name(const sim_block *block) {
+__attribute__((no_sanitize("thread"))) static const char *kind_name(const sim_block *block) {
     switch (block->kind) {
         case SIM_BLOCK_DEVICE: return block->variable ? "module variable" : "allocation";
         case SIM_BLOCK_POOLED: return "pool allocation";
