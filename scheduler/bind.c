@@ -44,6 +44,13 @@ static mu_epoch_wait wait_for(binding *b, int device, uint64_t epoch, mu_lane la
 /* What an instance of [low, high) is allocated with: the range, and what keeps its alignment. */
 static uint64_t instance_bytes(uint64_t low, uint64_t high) { return high - low + low % MU_ALIGNMENT_BYTES; }
 
+/* What a device copies for an access: a small buffer as a whole, so that it never has to move, unless only the part is meant. */
+static void copied_range(const mu_access *access, const muster_buffer *buffer, uint64_t *low, uint64_t *high) {
+    bool whole = !access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES;
+    *low = whole ? 0 : access->low;
+    *high = whole ? buffer->bytes : access->high;
+}
+
 /* ------------------------------------------------------------------------------------------- what is needed, looked at -- */
 
 /* Where segment `index` can be copied from: the host first, else the first device whose copy has been enqueued for sure. A
@@ -99,8 +106,8 @@ static mu_bind look_at(binding *b, const mu_access *access, bool *covered, uint6
         }
     }
     if (result == MU_BOUND && !mu_coherence_instance(table, me, access->low, access->high)) {
-        uint64_t low = access->low, high = access->high;
-        if (!access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES) low = 0, high = buffer->bytes;
+        uint64_t low, high;
+        copied_range(access, buffer, &low, &high);
         mu_coherence_hull(table, me, &low, &high);
         uint64_t bucket;
         if (mu_allocation_bucket(instance_bytes(low, high), &bucket, b->error))
@@ -129,8 +136,8 @@ muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, u
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->access_count; i++) {
         mu_access part = graph->accesses[node->access_first + i];
-        uint64_t whole = graph->buffers[part.buffer].buffer->bytes;
-        if (!part.exact && whole <= MU_WHOLE_COPY_BYTES) part.low = 0, part.high = whole;
+        copied_range(&graph->accesses[node->access_first + i], graph->buffers[part.buffer].buffer, &part.low,
+                     &part.high);
         for (uint32_t k = 0; k < count;) {
             if (parts[k].buffer != part.buffer || parts[k].high <= part.low || part.high <= parts[k].low) {
                 k++;
@@ -243,8 +250,8 @@ static mu_bind make_instance(binding *b, const mu_access *access) {
     muster_buffer *buffer = buffer_of(b, access);
     mu_coherence *table = &buffer->coherence;
     int me = b->actor->index;
-    uint64_t low = access->low, high = access->high, bucket;
-    if (!access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES) low = 0, high = buffer->bytes;
+    uint64_t low, high, bucket;
+    copied_range(access, buffer, &low, &high);
     mu_coherence_lock(table);
     mu_coherence_hull(table, me, &low, &high);
     mu_coherence_unlock(table);
