@@ -15,130 +15,6 @@
  * still seen in small steps. The longest burst fits. */
 enum { EPOCH_TASKS = 2 * MU_BURST_LONGEST };
 
-/* ----------------------------------------------------------------------------------------------------------- posts -- */
-
-void mu_actor_post_tasks(mu_actor *actor, mu_task *first) {
-    first->message.kind = MU_MAIL_TASKS;
-    mu_mailbox_post(&actor->mailbox, &first->message);
-}
-
-void mu_actor_post_call(mu_actor *actor, mu_call *call) {
-    call->message.kind = MU_MAIL_CALL;
-    mu_mailbox_post(&actor->mailbox, &call->message);
-}
-
-static void list_append(mu_task_list *list, mu_task *task) {
-    task->message.link.next = NULL;
-    if (list->last)
-        list->last->message.link.next = &task->message.link;
-    else
-        list->first = task;
-    list->last = task;
-    list->count++;
-}
-
-static mu_task *list_take(mu_task_list *list) {
-    mu_task *task = list->first;
-    if (!task) return NULL;
-    list->first = (mu_task *)task->message.link.next;
-    if (!list->first) list->last = NULL;
-    list->count--;
-    return task;
-}
-
-/* ------------------------------------------------------------------------------------- releasing and placing tasks -- */
-
-/* Counts `task` off its successors; those that are ready are put in front of the chain `first`, which is returned. */
-static uint32_t collect_ready(muster_run *run, const mu_task *task, uint32_t first) {
-    const muster_graph *graph = run->graph;
-    const mu_node *node = &graph->nodes[task->node];
-    bool failed = task->status != MUSTER_OK;
-    for (uint32_t i = 0; i < node->succ_count; i++) {
-        mu_task *successor = mu_run_task(run, graph->succs[node->succ_first + i]);
-        if (failed) atomic_store_explicit(&successor->poisoned, 1, memory_order_relaxed);
-        if (atomic_fetch_sub_explicit(&successor->pending, 1, memory_order_acq_rel) != 1) continue;
-        successor->next = first;
-        first = successor->node;
-    }
-    return first;
-}
-
-/* Puts a task that another device gets behind what it gets already; chains of one run travel as one message. */
-static void outbox_add(mu_actor *self, int device, muster_run *run, mu_task *task) {
-    mu_task *last = self->outbox[device].last;
-    task->next = MU_NONE;
-    if (last && last->run == run->slot) {
-        last->next = task->node;
-    } else {
-        task->message.link.next = self->outbox[device].first ? &self->outbox[device].first->message.link : NULL;
-        self->outbox[device].first = task;
-    }
-    self->outbox[device].last = task;
-}
-
-static int place(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
-    if (node->pin != MUSTER_ANY_DEVICE) return node->pin;
-    if (runtime->device_count == 1) return 0;
-    return runtime->placement->place(runtime, graph, node);
-}
-
-void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run, uint32_t first) {
-    struct {
-        mu_task *first, *last;
-        uint32_t count;
-    } chains[MU_MAX_DEVICES];
-    memset(chains, 0, runtime->device_count * sizeof chains[0]);
-    uint32_t skipped = 0;
-    while (first != MU_NONE) {
-        mu_task *task = mu_run_task(run, first);
-        first = task->next;
-        if (atomic_load_explicit(&task->poisoned, memory_order_relaxed)) {
-            /* It ends here without having run, and so does what depends on it. */
-            mu_run_fail(run, task, mu_run_is_cancelled(run) ? MUSTER_CANCELLED : MUSTER_PREDECESSOR_FAILED, NULL);
-            mu_bind_undefine(run, &run->graph->nodes[task->node]);
-            first = collect_ready(run, task, first);
-            atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);
-            skipped++;
-            continue;
-        }
-        const mu_node *node = &run->graph->nodes[task->node];
-        int device =
-            node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device : place(runtime, run->graph, node);
-        task->device = (int16_t)device;
-        chains[device].count++;
-        if (self && device == self->index) {
-            list_append(&self->ready, task);
-        } else if (self) {
-            outbox_add(self, device, run, task);
-        } else {
-            task->next = MU_NONE;
-            if (chains[device].last)
-                chains[device].last->next = task->node;
-            else
-                chains[device].first = task;
-            chains[device].last = task;
-        }
-    }
-    for (uint32_t d = 0; d < runtime->device_count; d++) {
-        if (chains[d].count)
-            atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
-        /* The run may end as soon as its last task is posted; nothing of it is touched after the skipped are counted. */
-    }
-    if (skipped) mu_run_enqueued(run, skipped);
-    mu_task *posts[MU_MAX_DEVICES];
-    uint32_t post_count = 0;
-    int devices[MU_MAX_DEVICES];
-    for (uint32_t d = 0; d < runtime->device_count; d++)
-        if (chains[d].first) posts[post_count] = chains[d].first, devices[post_count++] = (int)d;
-    for (uint32_t i = 0; i < post_count; i++) mu_actor_post_tasks(&runtime->actors[devices[i]], posts[i]);
-    if (skipped) mu_run_ended(run, skipped);
-}
-
-void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {
-    uint32_t ready = collect_ready(run, task, MU_NONE);
-    if (ready != MU_NONE) mu_tasks_dispatch(runtime, self, run, ready);
-}
-
 /* ---------------------------------------------------------------------------------------------------------- epochs -- */
 
 static mu_epoch *epoch_at(mu_actor *actor, uint64_t number) { return &actor->epochs[number % MU_EPOCH_RING]; }
@@ -183,7 +59,7 @@ static void for_each_run(mu_actor *actor, const mu_epoch *epoch, bool ending, vo
 }
 
 static void answer_awaiting(mu_actor *actor) {
-    for (mu_task *task; (task = list_take(&actor->awaiting));) {
+    for (mu_task *task; (task = mu_task_list_take(&actor->awaiting));) {
         task->next = MU_NONE;
         mu_actor_post_tasks(&actor->runtime->actors[task->device], task);
     }
@@ -309,7 +185,7 @@ static void take_chain(mu_actor *actor, mu_task *task) {
     muster_run *run = mu_run_at(actor->runtime, task->run);
     for (;;) {
         uint32_t next = task->next;
-        list_append(&actor->ready, task);
+        mu_task_list_append(&actor->ready, task);
         if (next == MU_NONE) return;
         task = mu_run_task(run, next);
     }
@@ -322,7 +198,7 @@ static bool take_mail(mu_actor *actor) {
         mu_message *next = mu_message_next(message);
         switch ((mu_mail_kind)message->kind) {
             case MU_MAIL_TASKS: take_chain(actor, (mu_task *)message); break;
-            case MU_MAIL_AWAIT: list_append(&actor->awaiting, (mu_task *)message); break;
+            case MU_MAIL_AWAIT: mu_task_list_append(&actor->awaiting, (mu_task *)message); break;
             case MU_MAIL_CALL: ((mu_call *)message)->run(actor, (mu_call *)message); break;
         }
         message = next;
@@ -338,7 +214,7 @@ static void await_epoch(mu_actor *actor, mu_task *task, int device) {
 /* A task that found no memory waits for releases and evictions. When nothing in flight can bring any, it fails after the
  * configured time: another process may have the memory, or other tasks' data may fill the budget for good. */
 static void starve(mu_actor *actor, mu_task *task) {
-    list_append(&actor->starved, task);
+    mu_task_list_append(&actor->starved, task);
     if (!task->starved) {
         mu_device_counters *counters = mu_device_counters_mutable(actor->device);
         mu_count(counters, &counters->admission_waits, 1);
@@ -361,7 +237,7 @@ static bool fail_starved(mu_actor *actor) {
     uint64_t now = mu_now_ns();
     if (!actor->starved_since_ns) actor->starved_since_ns = now;
     if (now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns) return false;
-    mu_task *task = list_take(&actor->starved);
+    mu_task *task = mu_task_list_take(&actor->starved);
     actor->hungriest = actor->starved.first;
     actor->overtaken = 0;
     muster_run *run = mu_run_at(actor->runtime, task->run);
@@ -388,7 +264,7 @@ static bool retry_starved(mu_actor *actor) {
     if (!before) return false;
     mu_task_list waiting = actor->starved;
     actor->starved = (mu_task_list){NULL, NULL, 0};
-    for (mu_task *task; (task = list_take(&waiting));) {
+    for (mu_task *task; (task = mu_task_list_take(&waiting));) {
         muster_run *run = mu_run_at(actor->runtime, task->run);
         int device;
         mu_enqueue result = mu_enqueue_task(actor, run, task, &device);
@@ -407,7 +283,7 @@ static bool enqueue_ready(mu_actor *actor) {
     uint32_t count = 0;
     while (actor->ready.first && count < EPOCH_TASKS && actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS &&
            actor->tasks_in_flight < MU_ENQUEUE_AHEAD_TASKS) {
-        mu_task *task = list_take(&actor->ready);
+        mu_task *task = mu_task_list_take(&actor->ready);
         muster_run *run = mu_run_at(actor->runtime, task->run);
         int device;
         switch (mu_enqueue_task(actor, run, task, &device)) {
@@ -450,7 +326,7 @@ static bool look_for_completions(mu_actor *actor) {
         mu_task_list starved = actor->starved;
         actor->starved = (mu_task_list){NULL, NULL, 0};
         actor->hungriest = NULL;
-        for (mu_task *task; (task = list_take(&starved));) list_append(&actor->ready, task);
+        for (mu_task *task; (task = mu_task_list_take(&starved));) mu_task_list_append(&actor->ready, task);
         end_everything(actor);
     }
     return actor->retired != before;

@@ -49,6 +49,9 @@ typedef struct mu_task_list {
     uint32_t count;
 } mu_task_list;
 
+void mu_task_list_append(mu_task_list *list, mu_task *task);
+mu_task *mu_task_list_take(mu_task_list *list); /* the first; NULL when it is empty */
+
 struct mu_actor {
     muster_runtime *runtime;
     int index;

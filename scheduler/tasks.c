@@ -1,0 +1,129 @@
+/* Tasks on their way: released by their predecessors, placed, posted to the actors. */
+#include <string.h>
+
+#include "scheduler/actor.h"
+#include "scheduler/runtime.h"
+
+/* ----------------------------------------------------------------------------------------------------------- posts -- */
+
+void mu_actor_post_tasks(mu_actor *actor, mu_task *first) {
+    first->message.kind = MU_MAIL_TASKS;
+    mu_mailbox_post(&actor->mailbox, &first->message);
+}
+
+void mu_actor_post_call(mu_actor *actor, mu_call *call) {
+    call->message.kind = MU_MAIL_CALL;
+    mu_mailbox_post(&actor->mailbox, &call->message);
+}
+
+void mu_task_list_append(mu_task_list *list, mu_task *task) {
+    task->message.link.next = NULL;
+    if (list->last)
+        list->last->message.link.next = &task->message.link;
+    else
+        list->first = task;
+    list->last = task;
+    list->count++;
+}
+
+mu_task *mu_task_list_take(mu_task_list *list) {
+    mu_task *task = list->first;
+    if (!task) return NULL;
+    list->first = (mu_task *)task->message.link.next;
+    if (!list->first) list->last = NULL;
+    list->count--;
+    return task;
+}
+
+/* ------------------------------------------------------------------------------------- releasing and placing tasks -- */
+
+/* Counts `task` off its successors; those that are ready are put in front of the chain `first`, which is returned. */
+static uint32_t collect_ready(muster_run *run, const mu_task *task, uint32_t first) {
+    const muster_graph *graph = run->graph;
+    const mu_node *node = &graph->nodes[task->node];
+    bool failed = task->status != MUSTER_OK;
+    for (uint32_t i = 0; i < node->succ_count; i++) {
+        mu_task *successor = mu_run_task(run, graph->succs[node->succ_first + i]);
+        if (failed) atomic_store_explicit(&successor->poisoned, 1, memory_order_relaxed);
+        if (atomic_fetch_sub_explicit(&successor->pending, 1, memory_order_acq_rel) != 1) continue;
+        successor->next = first;
+        first = successor->node;
+    }
+    return first;
+}
+
+/* Puts a task that another device gets behind what it gets already; chains of one run travel as one message. */
+static void outbox_add(mu_actor *self, int device, muster_run *run, mu_task *task) {
+    mu_task *last = self->outbox[device].last;
+    task->next = MU_NONE;
+    if (last && last->run == run->slot) {
+        last->next = task->node;
+    } else {
+        task->message.link.next = self->outbox[device].first ? &self->outbox[device].first->message.link : NULL;
+        self->outbox[device].first = task;
+    }
+    self->outbox[device].last = task;
+}
+
+static int place(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+    if (node->pin != MUSTER_ANY_DEVICE) return node->pin;
+    if (runtime->device_count == 1) return 0;
+    return runtime->placement->place(runtime, graph, node);
+}
+
+void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run, uint32_t first) {
+    struct {
+        mu_task *first, *last;
+        uint32_t count;
+    } chains[MU_MAX_DEVICES];
+    memset(chains, 0, runtime->device_count * sizeof chains[0]);
+    uint32_t skipped = 0;
+    while (first != MU_NONE) {
+        mu_task *task = mu_run_task(run, first);
+        first = task->next;
+        if (atomic_load_explicit(&task->poisoned, memory_order_relaxed)) {
+            /* It ends here without having run, and so does what depends on it. */
+            mu_run_fail(run, task, mu_run_is_cancelled(run) ? MUSTER_CANCELLED : MUSTER_PREDECESSOR_FAILED, NULL);
+            mu_bind_undefine(run, &run->graph->nodes[task->node]);
+            first = collect_ready(run, task, first);
+            atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);
+            skipped++;
+            continue;
+        }
+        const mu_node *node = &run->graph->nodes[task->node];
+        int device =
+            node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device : place(runtime, run->graph, node);
+        task->device = (int16_t)device;
+        chains[device].count++;
+        if (self && device == self->index) {
+            mu_task_list_append(&self->ready, task);
+        } else if (self) {
+            outbox_add(self, device, run, task);
+        } else {
+            task->next = MU_NONE;
+            if (chains[device].last)
+                chains[device].last->next = task->node;
+            else
+                chains[device].first = task;
+            chains[device].last = task;
+        }
+    }
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        if (chains[d].count)
+            atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
+        /* The run may end as soon as its last task is posted; nothing of it is touched after the skipped are counted. */
+    }
+    if (skipped) mu_run_enqueued(run, skipped);
+    mu_task *posts[MU_MAX_DEVICES];
+    uint32_t post_count = 0;
+    int devices[MU_MAX_DEVICES];
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if (chains[d].first) posts[post_count] = chains[d].first, devices[post_count++] = (int)d;
+    for (uint32_t i = 0; i < post_count; i++) mu_actor_post_tasks(&runtime->actors[devices[i]], posts[i]);
+    if (skipped) mu_run_ended(run, skipped);
+}
+
+void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {
+    uint32_t ready = collect_ready(run, task, MU_NONE);
+    if (ready != MU_NONE) mu_tasks_dispatch(runtime, self, run, ready);
+}
