@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 #include "scheduler/wait.h"
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "scheduler/enqueue.h"
 #include "scheduler/evict.h"
+#include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 #include "scheduler/wait.h"
 
@@ -77,6 +78,10 @@ static void flush_outbox(mu_actor *actor) {
     }
 }
 
+void mu_epoch_enqueued(mu_actor *actor, uint64_t number) {
+    for_each_run(actor, epoch_at(actor, number), false, mu_run_enqueued);
+}
+
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
     if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers)
@@ -101,7 +106,7 @@ static void drop_transfers(mu_actor *actor, mu_epoch *epoch) {
     }
 }
 
-static void retire(mu_actor *actor, uint64_t number) {
+void mu_epoch_retire(mu_actor *actor, uint64_t number) {
     mu_epoch *epoch = epoch_at(actor, number);
     drop_transfers(actor, epoch);
     actor->calls_in_flight -= epoch->calls;
@@ -124,59 +129,6 @@ mu_transfer *mu_actor_add_transfer(mu_actor *actor) {
     transfer->next = epoch->transfers;
     epoch->transfers = transfer;
     return transfer;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ loss -- */
-
-void mu_actor_lose(mu_actor *actor, const muster_error *error) {
-    if (actor->lost) return;
-    actor->lost = true;
-    actor->loss = *error;
-    /* A call that must not fail did: whatever its code, this device is no longer of use. */
-    if (muster_status_recovery(error->status) != MUSTER_RECOVERY_DEVICE_LOST) actor->loss.status = MUSTER_DEVICE_LOST;
-    actor->loss.device = actor->index;
-    /* The simulator knows the kernel, block, thread, line and address. */
-    char text[400];
-    if (mu_driver_last_fault(actor->runtime->driver, text, sizeof text)) {
-        muster_error told = actor->loss;
-        mu_fail(&actor->loss, told.status, "%s; no device of this process can be used any more", text);
-        actor->loss.driver_code = told.driver_code;
-        actor->loss.device = told.device;
-    }
-    mu_runtime_fault(actor->runtime, &actor->loss);
-}
-
-/* A task that was in flight: one of them is the cause. In serial mode there is one. */
-static void fail_suspect(mu_actor *actor, muster_run *run, mu_task *task) {
-    const mu_node *node = &run->graph->nodes[task->node];
-    muster_error error = actor->loss;
-    if (node->kind == MU_NODE_DISPATCH)
-        mu_fail(&error, actor->loss.status, "in flight: kernel %.64s of job %u; %.380s", mu_node_kernel_name(node),
-                node->job, actor->loss.message);
-    error.driver_code = actor->loss.driver_code;
-    mu_run_fail(run, task, error.status, &error);
-    mu_bind_undefine(run, node);
-}
-
-/* Everything that was enqueued or waits here ends with the loss; work of other runs that comes later does too. */
-static void end_everything(mu_actor *actor) {
-    actor->bursts.open = NULL;
-    actor->bursts.count = 0;
-    for (uint64_t number = actor->retired + 1; number <= actor->timeline.open; number++) {
-        mu_epoch *epoch = epoch_at(actor, number);
-        for (mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK; ref != MU_NO_TASK;) {
-            mu_task *task = task_at(actor->runtime, ref);
-            muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
-            if (!task->status) fail_suspect(actor, run, task);
-            ref = task->epoch_next;
-        }
-        bool closed = number < actor->timeline.open;
-        if (!closed) for_each_run(actor, epoch, false, mu_run_enqueued);
-        retire(actor, number);
-        *epoch = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
-    }
-    /* The open epoch stays open, emptied; nothing is recorded any more. */
-    actor->retired = actor->timeline.open - 1;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ loop -- */
@@ -321,13 +273,14 @@ static bool look_for_completions(mu_actor *actor) {
         error.status = MUSTER_DEVICE_LOST;
         mu_actor_lose(actor, &error);
     }
-    while (!actor->lost && actor->retired < mu_timeline_done(&actor->timeline)) retire(actor, actor->retired + 1);
+    while (!actor->lost && actor->retired < mu_timeline_done(&actor->timeline))
+        mu_epoch_retire(actor, actor->retired + 1);
     if (actor->lost) {
         mu_task_list starved = actor->starved;
         actor->starved = (mu_task_list){NULL, NULL, 0};
         actor->hungriest = NULL;
         for (mu_task *task; (task = mu_task_list_take(&starved));) mu_task_list_append(&actor->ready, task);
-        end_everything(actor);
+        mu_loss_end_everything(actor);
     }
     return actor->retired != before;
 }

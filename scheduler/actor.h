@@ -124,8 +124,9 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
 /* Counts one predecessor off each successor of a task that was enqueued or ended. */
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);
 
-/* The device, or all of them, is gone: remember why; every task ends with `error`. */
-void mu_actor_lose(mu_actor *actor, const muster_error *error);
+/* Everything enqueued in the epoch counts as enqueued with its runs; as ended, with what the epoch held given back. */
+void mu_epoch_enqueued(mu_actor *actor, uint64_t number);
+void mu_epoch_retire(mu_actor *actor, uint64_t number);
 
 /* Closes the open epoch if anything is in it. */
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error);

@@ -12,6 +12,7 @@
 #include "scheduler/actor.h"
 #include "scheduler/buffer.h"
 #include "scheduler/evict.h"
+#include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
 typedef struct binding {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "device/launch.h"
 #include "scheduler/buffer.h"
+#include "scheduler/loss.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
 #include "scheduler/shape.h"

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "scheduler/buffer.h"
+#include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
 /* ------------------------------------------------------------------------------------------------ by last use, and end -- */

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
 /* ---------------------------------------------------------------------------------------------------------- life -- */

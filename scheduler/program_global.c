@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "scheduler/loss.h"
 #include "scheduler/program.h"
 #include "scheduler/run.h"
 #include "scheduler/runtime.h"
