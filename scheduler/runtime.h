@@ -8,6 +8,7 @@
 #include "cache/compile.h"
 #include "scheduler/actor.h"
 #include "scheduler/config.h"
+#include "scheduler/host.h"
 #include "scheduler/order.h"
 #include "scheduler/placement.h"
 
@@ -27,6 +28,7 @@ struct muster_runtime {
     uint32_t device_count;
     uint32_t started_actors; /* fewer than device_count only while creating fails */
     mu_actor *actors;        /* device_count of them */
+    mu_host *host;           /* NULL only while creating fails */
     mu_order order;
     const mu_placement *placement;
     atomic_uint placement_turn;

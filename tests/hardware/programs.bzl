@@ -75,6 +75,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:fault_test"),
     program("tests", "//tests/scheduler:graph_test"),
     program("tests", "//tests/scheduler:handle_test"),
+    program("tests", "//tests/scheduler:host_test"),
     program("tests", "//tests/scheduler:injection_test"),
     program("tests", "//tests/scheduler:mailbox_test"),
     program("tests", "//tests/scheduler:order_test"),
