@@ -707,6 +707,9 @@ typedef struct muster_device_stats {
     uint64_t admissions;                             /* jobs that got the memory they need, or needed none */
     uint64_t admission_waits; /* of them and of those refused: jobs that waited for memory first */
     uint64_t refusals;        /* jobs that ended as NEVER_FITS, COOPERATIVE_TOO_LARGE or OUT_OF_DEVICE_MEMORY */
+    uint64_t evictions;       /* device copies given up to make room for others */
+    uint64_t write_backs;     /* of them, copies whose content went to the host first */
+    uint64_t bursts;          /* backlogs of launches sent to the device at once */
 } muster_device_stats;
 
 MUSTER_API muster_status muster_device_get_stats(const muster_runtime *runtime, int index, muster_device_stats *stats,

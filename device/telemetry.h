@@ -53,6 +53,8 @@
     X(compiles, "compilations")                                                                                        \
     X(admissions, "jobs admitted")                                                                                     \
     X(admission_waits, "jobs that waited for memory")                                                                  \
+    X(evictions, "device copies given up to make room")                                                                \
+    X(write_backs, "of these, copies whose content went to the host first")                                            \
     X(waves, "parts of dispatches that ran one after the other for want of memory")                                    \
     X(refusals, "jobs refused")                                                                                        \
     X(steals, "jobs taken from another device")                                                                        \

@@ -129,7 +129,11 @@ static void finish_write_back(mu_actor *actor, write_back *w, bool copied) {
             mu_coherence_unlock(table);
             if (segment.high >= instance->high) break;
         }
-        if (noted && !in_use(actor, instance)) detach(actor, instance);
+        if (noted && !in_use(actor, instance) && detach(actor, instance)) {
+            mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+            mu_count(counters, &counters->evictions, 1);
+            mu_count(counters, &counters->write_backs, 1);
+        }
     }
     mu_buffer_end_write_back(w->buffer);
     mu_buffer_release(w->buffer);
@@ -210,7 +214,12 @@ uint64_t mu_evict(mu_actor *actor, uint64_t bytes, const muster_run *run, const 
             continue;
         }
         if (in_use(actor, instance) || needed_by(instance, run, node)) continue;
-        if (!detach(actor, instance) && !start_write_back(actor, instance)) continue;
+        if (detach(actor, instance)) {
+            mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+            mu_count(counters, &counters->evictions, 1);
+        } else if (!start_write_back(actor, instance)) {
+            continue;
+        }
         coming += instance->charged_bytes;
     }
     return coming;

@@ -364,6 +364,9 @@ muster_status muster_device_get_stats(const muster_runtime *runtime, int index, 
         .admissions = count(&counters->admissions),
         .admission_waits = count(&counters->admission_waits),
         .refusals = count(&counters->refusals),
+        .evictions = count(&counters->evictions),
+        .write_backs = count(&counters->write_backs),
+        .bursts = count(&counters->bursts),
     };
     fill(stats, stats->struct_size, &found, sizeof found);
     return MUSTER_OK;

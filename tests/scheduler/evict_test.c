@@ -17,12 +17,15 @@ static void open_small(fixture *fixture, uint32_t devices) {
     fixture_open_with(fixture, devices, &config);
 }
 
+static muster_device_stats stats_of(const fixture *fixture, int device) {
+    muster_device_stats stats = {.struct_size = sizeof stats};
+    OK(muster_device_get_stats(fixture->runtime, device, &stats, &reported));
+    return stats;
+}
+
 static void check_budget(const fixture *fixture) {
-    for (int d = 0; d < muster_device_count(fixture->runtime); d++) {
-        muster_device_stats stats = {.struct_size = sizeof stats};
-        OK(muster_device_get_stats(fixture->runtime, d, &stats, &reported));
-        assert_true(stats.pool_bytes_in_use <= BUDGET_BYTES);
-    }
+    for (int d = 0; d < muster_device_count(fixture->runtime); d++)
+        assert_true(stats_of(fixture, d).pool_bytes_in_use <= BUDGET_BYTES);
 }
 
 /* Every word of buffer i is a function of i and of how often the graph ran. */
@@ -40,6 +43,11 @@ static void rounds_of_unique_data(uint32_t devices) {
         fixture_run(&fixture, graph);
         check_budget(&fixture);
         for (uint32_t i = 0; i < BUFFERS; i++) expected[i] = expected[i] * 3 + i + 1;
+    }
+    if (devices == 1) { /* five copies at a time, so each of three rounds over twelve gives up at least seven */
+        muster_device_stats stats = stats_of(&fixture, 0);
+        assert_true(stats.write_backs >= 3 * (BUFFERS - 5) && stats.evictions >= stats.write_backs);
+        assert_true(stats.bytes_to_host >= stats.write_backs * BUFFER_BYTES);
     }
     uint32_t *words = malloc(BUFFER_BYTES);
     assert_non_null(words);
