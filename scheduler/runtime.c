@@ -103,6 +103,7 @@ static muster_status start_actors(muster_runtime *runtime, mu_device **devices, 
 
 /* No run is left: the host thread has nothing to tell the workers but what its last calls still do. */
 static void free_runtime(muster_runtime *runtime) {
+    mu_watches_stop(runtime);
     mu_host_destroy(runtime->host);
     for (uint32_t d = 0; d < runtime->started_actors; d++) mu_actor_stop(&runtime->actors[d]);
     mu_free_aligned(runtime->actors);
@@ -169,6 +170,7 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     if (!status) status = mu_driver_open(runtime->config.driver, runtime->config.sim, &runtime->driver, error);
     if (!status) status = open_devices(runtime, devices, &opened, error);
     if (!status) status = mu_host_create(&runtime->host, error);
+    if (!status) status = mu_watches_start(runtime, error);
     if (!status) {
         runtime->order.device_count = runtime->device_count = opened; /* constant once a worker runs */
         status = start_actors(runtime, devices, opened, error);

@@ -11,6 +11,7 @@
 #include "scheduler/host.h"
 #include "scheduler/order.h"
 #include "scheduler/placement.h"
+#include "scheduler/watch.h"
 
 /* Runs by slot: tasks name their run by an index. Slots are reused when a run is complete. */
 typedef struct mu_run_table {
@@ -29,6 +30,7 @@ struct muster_runtime {
     uint32_t started_actors; /* fewer than device_count only while creating fails */
     mu_actor *actors;        /* device_count of them */
     mu_host *host;           /* NULL only while creating fails */
+    mu_watches watches;
     mu_order order;
     const mu_placement *placement;
     atomic_uint placement_turn;
