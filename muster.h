@@ -92,6 +92,7 @@ typedef enum muster_recovery {
     X(PREDECESSOR_FAILED, 302, JOB_FAILED, "a job this one depends on failed")                                         \
     X(CANCELLED, 303, JOB_FAILED, "the run was cancelled")                                                             \
     X(DATA_UNDEFINED, 304, JOB_FAILED, "a job reads bytes whose last writer failed")                                   \
+    X(DEADLINE_PASSED, 305, JOB_FAILED, "the deadline of the run passed first")                                        \
     X(DEVICE_LOST, 400, DEVICE_LOST, "the device no longer works")                                                     \
     X(KERNEL_FAULT, 401, DEVICE_LOST, "a kernel faulted; no device of this process can be used any more")              \
     X(NO_DRIVER, 500, FATAL, "no CUDA driver can be opened")                                                           \
@@ -209,6 +210,7 @@ MUSTER_API muster_status muster_runtime_create(const muster_config *config, must
 
 /* Waits up to timeout_ns for unfinished runs, then stops the workers and frees everything. Every handle made from the
  * runtime is destroyed with it. Must not be called while another thread is inside a call on this runtime.
+ * Callbacks of runs that have ended are run first, and count as unfinished while they run. Must not be called by a callback.
  * TIMEOUT: work is still running; nothing was destroyed and the runtime can still be used. Blocks. */
 MUSTER_API muster_status muster_runtime_destroy(muster_runtime *runtime, uint64_t timeout_ns, muster_error *error);
 
@@ -688,6 +690,24 @@ MUSTER_API muster_status muster_run_job_result(const muster_run *run, muster_job
  * unless a job before failed otherwise. A run that waits for earlier runs or for a released buffer still takes its turn. A run
  * that has ended stays as it is. */
 MUSTER_API muster_status muster_run_cancel(muster_run *run, muster_error *error);
+
+/* Ends the run early, as muster_run_cancel does, when timeout_ns from now have passed and it has not ended: jobs that have not
+ * been handed to their device by then end as DEADLINE_PASSED. 0: now. Another deadline replaces the first, and MUSTER_FOREVER takes
+ * it away; one that has passed stays passed. What came first, a deadline or a cancel, is what the jobs end with. */
+MUSTER_API muster_status muster_run_set_deadline(muster_run *run, uint64_t timeout_ns, muster_error *error);
+
+/* Calls `fn` once when the run has ended; with the status that muster_run_wait gives, on a thread of Muster's that runs all
+ * callbacks of the runtime one after the other; at once, but still on that thread, when it has ended already. Several may be asked
+ * for, and are called in that order. `run` is valid during the call, also when its handle was destroyed before.
+ * The callback may call everything but muster_runtime_destroy (INVALID_STATE): submit, acquire, destroy the run. While it takes its
+ * time no other callback of the runtime runs, so it must not wait for one. */
+MUSTER_API muster_status muster_run_on_complete(muster_run *run,
+                                                void (*fn)(void *user, muster_run *run, muster_status status),
+                                                void *user, muster_error *error);
+
+/* A descriptor for poll, select and epoll: readable once the run has ended. Reading takes that away, so leave it be. It belongs to
+ * the run and is closed by muster_run_destroy; asking again gives the same one. OUT_OF_HOST_MEMORY: no descriptor is left. */
+MUSTER_API muster_status muster_run_completion_fd(muster_run *run, int *fd, muster_error *error);
 
 /* Releases the run; an unfinished one goes on to its end and is freed then. */
 MUSTER_API void muster_run_destroy(muster_run *run);

@@ -263,8 +263,8 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
         if (waited == MU_EPOCH_DONE) waited = wait_for_predecessors(actor, run, node, device, &epoch, &error);
     }
     /* Only now, so that what follows this run comes after what this run follows. */
-    if (waited == MU_EPOCH_DONE && mu_run_is_cancelled(run)) {
-        mu_fail(&error, MUSTER_CANCELLED, "the run was cancelled before job %u was started", node->job);
+    if (waited == MU_EPOCH_DONE && mu_run_stopped(run)) {
+        mu_run_fail_stopped(run, node, &error);
         mu_enqueue_failed(actor, run, task, &error);
         return MU_ENQUEUED;
     }

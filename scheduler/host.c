@@ -61,3 +61,5 @@ void mu_host_destroy(mu_host *host) {
 void mu_host_post(muster_runtime *runtime, mu_host_call *call) {
     mu_mailbox_post(&runtime->host->mailbox, &call->message);
 }
+
+bool mu_host_is_current(const muster_runtime *runtime) { return pthread_equal(pthread_self(), runtime->host->thread); }

@@ -28,4 +28,7 @@ void mu_host_destroy(mu_host *host);
  * the order of its posting; what the poster wrote before is visible to the call. */
 void mu_host_post(muster_runtime *runtime, mu_host_call *call);
 
+/* Whether the caller is in a call of this runtime's host thread. */
+bool mu_host_is_current(const muster_runtime *runtime);
+
 #endif

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "scheduler/buffer.h"
+#include "scheduler/completion.h"
 #include "scheduler/runtime.h"
 #include "scheduler/wait.h"
 
@@ -94,11 +95,12 @@ static void run_free(muster_run *run) {
     mu_graph_release(run->graph);
     pthread_cond_destroy(&run->changed);
     pthread_mutex_destroy(&run->lock);
+    mu_completion_free(run->completion);
     mu_free(run->tasks);
     mu_free_aligned(run);
 }
 
-static void run_release(muster_run *run) {
+void mu_run_release(muster_run *run) {
     if (!mu_handle_release(&run->handle)) return;
     mu_handle_finish(&run->handle);
     run_free(run);
@@ -182,9 +184,12 @@ static void complete(muster_run *run) {
     mu_run_table_remove(runtime, run->slot);
     pthread_mutex_lock(&run->lock);
     atomic_store_explicit(&run->done, true, memory_order_release);
+    bool told = run->completion != NULL;
+    if (told) mu_completion_signal(run);
     pthread_cond_broadcast(&run->changed);
     pthread_mutex_unlock(&run->lock);
-    run_release(run);
+    if (told) mu_completion_end(run);
+    mu_run_release(run);
     run_is_finished(runtime, jobs); /* last: the runtime may be destroyed once it is idle */
 }
 
@@ -210,8 +215,8 @@ muster_status muster_submit(muster_runtime *runtime, muster_graph *graph, muster
         complete(run);
     } else if ((status = mu_order_enter(&runtime->order, &run->order, error))) {
         mu_run_table_remove(runtime, run->slot);
-        run_release(run);
-        run_release(run);
+        mu_run_release(run);
+        mu_run_release(run);
         goto unadmit;
     }
     mu_values_release(values);
@@ -225,6 +230,19 @@ release_values:
 }
 
 /* -------------------------------------------------------------------------------------------------------- progress -- */
+
+void mu_run_stop(muster_run *run, muster_status why) {
+    unsigned running = MUSTER_OK;
+    atomic_compare_exchange_strong_explicit(&run->stopped, &running, why, memory_order_relaxed, memory_order_relaxed);
+}
+
+muster_status mu_run_fail_stopped(const muster_run *run, const mu_node *node, muster_error *error) {
+    muster_status why = mu_run_stopped(run);
+    if (why == MUSTER_DEADLINE_PASSED)
+        return mu_fail(error, why, "the deadline of the run passed before job %u was started; give it more time",
+                       node->job);
+    return mu_fail(error, why, "the run was cancelled before job %u was started", node->job);
+}
 
 void mu_run_fail(muster_run *run, mu_task *task, muster_status status, const muster_error *error) {
     task->status = (uint16_t)status;
@@ -315,12 +333,13 @@ muster_status muster_run_job_result(const muster_run *run, muster_job job, muste
 
 muster_status muster_run_cancel(muster_run *run, muster_error *error) {
     muster_status status = mu_handle_check(run, MU_TAG_RUN, NULL, "run", error);
-    if (!status) atomic_store_explicit(&run->cancelled, true, memory_order_relaxed);
+    if (!status) mu_run_stop(run, MUSTER_CANCELLED);
     return status;
 }
 
 void muster_run_destroy(muster_run *run) {
     if (!run || run->handle.tag != MU_TAG_RUN) return;
     run->handle.released = true;
-    run_release(run);
+    if (run->completion) mu_completion_close(run);
+    mu_run_release(run);
 }

@@ -39,6 +39,8 @@ typedef struct mu_task {
     mu_task_ref epoch_next; /* next task of its epoch */
 } mu_task;
 
+typedef struct mu_completion mu_completion;
+
 struct muster_run {
     mu_handle handle;
     muster_graph *graph; /* a reference is held */
@@ -59,17 +61,29 @@ struct muster_run {
     /* A launch failed after its successors were counted as ready: they look at their predecessors' statuses. Relaxed: set
      * before the epoch that others wait for is closed. */
     atomic_bool failed_late;
-    /* Jobs that are not enqueued yet end as CANCELLED. Relaxed: nothing else is published with it. */
-    atomic_bool cancelled;
+    /* Not OK: jobs that are not enqueued yet end so, CANCELLED or DEADLINE_PASSED. The first reason stays. Relaxed: nothing else
+     * is published with it. */
+    atomic_uint stopped;
+    /* What few runs have: a deadline, somebody to tell of the end (scheduler/completion.h). NULL until first asked for; `lock`. */
+    mu_completion *completion;
     /* Per device, its worker only: whether its dispatch lane has waited for the order's gate. */
     bool gate_passed[MU_MAX_DEVICES];
 };
 
 static inline mu_task_ref mu_task_ref_of(const mu_task *task) { return (mu_task_ref)task->run << 32 | task->node; }
-static inline bool mu_run_is_cancelled(const muster_run *run) {
-    return atomic_load_explicit(&run->cancelled, memory_order_relaxed);
+/* OK, or why jobs that are not enqueued yet end. */
+static inline muster_status mu_run_stopped(const muster_run *run) {
+    return (muster_status)atomic_load_explicit(&run->stopped, memory_order_relaxed);
 }
 static inline mu_task *mu_run_task(muster_run *run, uint32_t node) { return &run->tasks[node]; }
+
+/* Drops one reference; the last frees the run. */
+void mu_run_release(muster_run *run);
+
+/* Ends the run early, for `why`: the jobs that have not been handed to their device. Any thread; never blocks. */
+void mu_run_stop(muster_run *run, muster_status why);
+/* The failure of a job of a stopped run. */
+muster_status mu_run_fail_stopped(const muster_run *run, const mu_node *node, muster_error *error);
 
 /* Records a failure of `task`; the message of the lowest job is kept. Any thread. */
 void mu_run_fail(muster_run *run, mu_task *task, muster_status status, const muster_error *error);

@@ -194,16 +194,17 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
 static muster_status wait_until_idle(muster_runtime *runtime, uint64_t timeout_ns, muster_error *error) {
     uint64_t deadline = mu_deadline_ns(timeout_ns);
     pthread_mutex_lock(&runtime->run_lock);
-    while (runtime->unfinished_runs && mu_cond_wait_until(&runtime->idle, &runtime->run_lock, deadline)) {
+    while ((runtime->unfinished_runs || runtime->unfinished_callbacks) &&
+           mu_cond_wait_until(&runtime->idle, &runtime->run_lock, deadline)) {
     }
-    uint32_t unfinished = runtime->unfinished_runs;
+    uint32_t runs = runtime->unfinished_runs, callbacks = runtime->unfinished_callbacks;
     pthread_mutex_unlock(&runtime->run_lock);
-    if (!unfinished) return MUSTER_OK;
+    if (!runs && !callbacks) return MUSTER_OK;
     return mu_fail(
         error, MUSTER_TIMEOUT,
-        "%u runs have not ended after %.3f s; wait for them or release the buffers they wait for, then destroy "
-        "again",
-        unfinished, (double)timeout_ns * 1e-9);
+        "%u runs have not ended and %u callbacks have not returned after %.3f s; wait for them or release the buffers "
+        "they wait for, then destroy again",
+        runs, callbacks, (double)timeout_ns * 1e-9);
 }
 
 /* The next handle of a kind that the application still holds, or NULL. */
@@ -245,7 +246,11 @@ static void destroy_handles(muster_runtime *runtime) {
 muster_status muster_runtime_destroy(muster_runtime *runtime, uint64_t timeout_ns, muster_error *error) {
     if (!runtime) return MUSTER_OK;
     muster_status status = mu_handle_check(runtime, MU_TAG_RUNTIME, NULL, "runtime", error);
-    if (status || (status = wait_until_idle(runtime, timeout_ns, error))) return status;
+    if (status) return status;
+    if (mu_host_is_current(runtime))
+        return mu_fail(error, MUSTER_INVALID_STATE,
+                       "a callback or host job of the runtime cannot destroy it; let another thread");
+    if ((status = wait_until_idle(runtime, timeout_ns, error))) return status;
     destroy_handles(runtime);
     free_runtime(runtime);
     return MUSTER_OK;

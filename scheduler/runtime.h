@@ -37,10 +37,11 @@ struct muster_runtime {
     mu_run_table runs;
     pthread_mutex_t handle_lock; /* the list of handles */
     mu_handle *handles;
-    /* Unfinished runs and queued jobs; `idle` is signalled when the runs reach 0. */
+    /* Unfinished runs, their callbacks, and queued jobs; `idle` is signalled when the first or the second reach 0. */
     pthread_mutex_t run_lock;
     pthread_cond_t idle;
     uint32_t unfinished_runs;
+    uint32_t unfinished_callbacks; /* posted to the host thread and not returned */
     atomic_uint_fast64_t queued_jobs;
     /* A kernel fault ends every device of the process. Set once; release pairs with acquire of those who refuse work. */
     atomic_bool faulted;

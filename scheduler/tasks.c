@@ -83,7 +83,8 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         first = task->next;
         if (atomic_load_explicit(&task->poisoned, memory_order_relaxed)) {
             /* It ends here without having run, and so does what depends on it. */
-            mu_run_fail(run, task, mu_run_is_cancelled(run) ? MUSTER_CANCELLED : MUSTER_PREDECESSOR_FAILED, NULL);
+            muster_status stopped = mu_run_stopped(run);
+            mu_run_fail(run, task, stopped ? stopped : MUSTER_PREDECESSOR_FAILED, NULL);
             mu_bind_undefine(run, &run->graph->nodes[task->node]);
             first = collect_ready(run, task, first);
             atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);

@@ -79,7 +79,7 @@ static void *watch_loop(void *argument) {
     while (!watches->stopping) {
         mu_watch *watch = watches->earliest;
         uint64_t due_ns = watch ? watch->due_ns : UINT64_MAX;
-        if (due_ns == UINT64_MAX || mu_now_ns() < due_ns) {
+        if (!watch || mu_now_ns() < due_ns) {
             mu_cond_wait_until(&watches->changed, &watches->lock, due_ns);
             continue;
         }
@@ -133,7 +133,7 @@ void mu_watch_set(muster_runtime *runtime, mu_watch *watch, uint64_t due_ns) {
     pthread_mutex_lock(&watches->lock);
     if (watch->set) heap_remove(watches, watch);
     watch->due_ns = due_ns;
-    heap_add(watches, watch);
+    if (due_ns != UINT64_MAX) heap_add(watches, watch);
     /* A later one is found when the thread wakes for what is earlier. */
     if (watches->earliest == watch) pthread_cond_signal(&watches->changed);
     pthread_mutex_unlock(&watches->lock);

@@ -39,7 +39,8 @@ typedef struct mu_watches {
 muster_status mu_watches_start(muster_runtime *runtime, muster_error *error);
 void mu_watches_stop(muster_runtime *runtime);
 
-/* Any thread. Runs the watch at due_ns (UINT64_MAX: never), in place of an earlier time if it is set already. */
+/* Any thread. Runs the watch at due_ns, in place of the time it was set to. UINT64_MAX takes that away and sets none, and does not
+ * wait for a call that is under way. */
 void mu_watch_set(muster_runtime *runtime, mu_watch *watch, uint64_t due_ns);
 
 /* Any thread. True: it was set, and will not run. False: it was not set, or it has run. It is not running either way when this

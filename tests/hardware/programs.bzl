@@ -69,6 +69,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:admission_test"),
     program("tests", "//tests/scheduler:buffer_test"),
     program("tests", "//tests/scheduler:coherence_test"),
+    program("tests", "//tests/scheduler:completion_test"),
     program("tests", "//tests/scheduler:defect_test"),
     program("tests", "//tests/scheduler:evict_test"),
     program("tests", "//tests/scheduler:fallback_test"),
