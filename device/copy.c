@@ -66,8 +66,8 @@ muster_status mu_copy_from_peer(mu_device *device, mu_lane lane, mu_address dest
     CUresult code = device->driver->memcpy_peer_async((CUdeviceptr)destination, device->context, (CUdeviceptr)source,
                                                       peer->context, bytes, device->lanes[lane]);
     if (code != CUDA_SUCCESS) {
-        status = mu_device_fail_as(device, MUSTER_TRANSFER_FAILED, code, error,
-                                   "copying %" PRIu64 " bytes from device %d", bytes, peer->index);
+        status = mu_device_fail_with(device, peer, MUSTER_TRANSFER_FAILED, code, error,
+                                     "copying %" PRIu64 " bytes from device %d", bytes, peer->index);
         goto end_scope;
     }
     mu_count(&device->counters, &device->counters.bytes_from_peer, bytes);

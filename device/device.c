@@ -60,6 +60,21 @@ muster_status mu_device_fail_as(mu_device *device, muster_status status, CUresul
     return status;
 }
 
+muster_status mu_device_fail_with(mu_device *device, mu_device *other, muster_status status, CUresult code,
+                                  muster_error *error, const char *what, ...) {
+    va_list arguments;
+    va_start(arguments, what);
+    /* A fault is the whole process's; a loss is the other's if this device still answers. */
+    mu_device *lost = device;
+    if (mu_driver_status(code) == MUSTER_DEVICE_LOST) {
+        CUresult own = device->driver->stream_query(device->lanes[MU_LANE_DISPATCH]);
+        if (own == CUDA_SUCCESS || own == CUDA_ERROR_NOT_READY) lost = other;
+    }
+    status = fail_v(lost, status, code, error, what, arguments);
+    va_end(arguments);
+    return status;
+}
+
 muster_status mu_device_alive(const mu_device *device, muster_error *error) {
     int code = atomic_load_explicit(&device->lost_code, memory_order_relaxed);
     if (__builtin_expect(code == 0, 1)) return MUSTER_OK;
@@ -252,6 +267,13 @@ static void drain_lanes(mu_device *device) {
         CUresult code = device->driver->stream_synchronize(device->lanes[i]);
         if (code != CUDA_SUCCESS) mu_device_fail(device, code, NULL, "cuStreamSynchronize of lane %d", i);
     }
+}
+
+void mu_device_drain(mu_device *device) {
+    mu_scope scope;
+    if (!mu_scope_begin_release(&scope, device)) return;
+    drain_lanes(device);
+    mu_scope_end(&scope);
 }
 
 void mu_device_close(mu_device *device) {

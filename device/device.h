@@ -66,6 +66,9 @@ bool mu_device_is_lost(const mu_device *device);
 /* Declares the device lost without asking it: after a kernel fault on another device of the process, no call may be made
  * here either. `driver_code` is the code of that fault. Any thread; the first loss stays. */
 void mu_device_abandon(mu_device *device, int driver_code);
+/* Waits until everything on the device's lanes has ended, or the device turns out to be lost: before a device that still answers is
+ * abandoned, so that no copy of it touches host memory any more. Blocks. */
+void mu_device_drain(mu_device *device);
 
 /* Lets `device` copy from and to `peer` directly: context peer access and pool access where the hardware can. Called
  * once for each ordered pair, any thread, before either device works. `*direct` says whether copies go direct; when not,
@@ -91,6 +94,9 @@ muster_status mu_event_poll(mu_device *device, mu_event event, bool *done, muste
 /* Makes `lane` wait for `event`, which may belong to any device of the same driver. It must have been recorded: a wait
  * for an unrecorded event does nothing, silently. */
 muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, muster_error *error);
+/* The same for an event of `owner`. When it is the owner that the driver has lost, the owner is marked as lost and `device` is not:
+ * DEVICE_LOST with the owner's index in error->device. */
+muster_status mu_event_wait_for(mu_device *device, mu_lane lane, mu_event event, mu_device *owner, muster_error *error);
 muster_status mu_lane_synchronize(mu_device *device, mu_lane lane, muster_error *error); /* blocks */
 
 /* Events that measure: recording one costs 2.8 us instead of 0.19. Both must have completed: INVALID_STATE otherwise. */
@@ -132,6 +138,7 @@ muster_status mu_copy_to_host(mu_device *device, mu_lane lane, void *destination
                               muster_error *error);
 muster_status mu_copy_within(mu_device *device, mu_lane lane, mu_address destination, mu_address source, uint64_t bytes,
                              muster_error *error);
+/* When it is the peer that is lost, `device` is not: DEVICE_LOST with the peer's index in error->device. */
 muster_status mu_copy_from_peer(mu_device *device, mu_lane lane, mu_address destination, mu_device *peer,
                                 mu_address source, uint64_t bytes, muster_error *error);
 muster_status mu_fill(mu_device *device, mu_lane lane, mu_address destination, uint32_t pattern, uint32_t pattern_bytes,

@@ -65,6 +65,19 @@ muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, mus
     return MUSTER_OK;
 }
 
+muster_status mu_event_wait_for(mu_device *device, mu_lane lane, mu_event event, mu_device *owner,
+                                muster_error *error) {
+    muster_status status = mu_device_alive(device, error);
+    if (!status && owner != device) status = mu_device_alive(owner, error);
+    if (status) return status;
+    CUresult code = device->driver->stream_wait_event(device->lanes[lane], mu_event_handle(event), 0);
+    if (code != CUDA_SUCCESS)
+        return mu_device_fail_with(device, owner, MUSTER_OK, code, error, "cuStreamWaitEvent on lane %d for device %d",
+                                   (int)lane, owner->index);
+    mu_count(&device->counters, &device->counters.event_waits, 1);
+    return MUSTER_OK;
+}
+
 muster_status mu_event_elapsed(mu_device *device, mu_event start, mu_event end, uint64_t *elapsed_ns,
                                muster_error *error) {
     float milliseconds = 0;

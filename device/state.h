@@ -70,6 +70,10 @@ muster_status mu_device_fail(mu_device *device, CUresult code, muster_error *err
 muster_status mu_device_fail_as(mu_device *device, muster_status status, CUresult code, muster_error *error,
                                 const char *what, ...) __attribute__((format(printf, 5, 6)));
 
+/* The same for a call that names two devices: a loss is the other's when this one still answers. */
+muster_status mu_device_fail_with(mu_device *device, mu_device *other, muster_status status, CUresult code,
+                                  muster_error *error, const char *what, ...) __attribute__((format(printf, 6, 7)));
+
 /* mu_fail with the device's index. */
 muster_status mu_device_refuse(const mu_device *device, muster_status status, muster_error *error, const char *format,
                                ...) __attribute__((format(printf, 4, 5)));

@@ -343,6 +343,7 @@ static muster_status read_plan_key(const reader *in, const char *key, const json
     if (strcmp(key, "entry") == 0) {
         const char *name = json_string_value(value);
         item->entry = name ? (int)sim_entry_find(name) : SIM_ENTRY_COUNT;
+        if (name && strcmp(name, "any") == 0 && item->kind == SIM_PLAN_LOSE) return MUSTER_OK;
         return item->entry < SIM_ENTRY_COUNT ? MUSTER_OK
                                              : bad(in, key, "a member of the driver table (\"launch_kernel\")");
     }
@@ -380,7 +381,7 @@ static muster_status read_plan_item(const reader *in, const json_t *object, uint
     bool call = item->kind == SIM_PLAN_FAIL || item->kind == SIM_PLAN_SHRINK || item->kind == SIM_PLAN_DELAY;
     if (call && item->entry < 0) return bad(in, "entry", "given for this kind");
     if (item->kind == SIM_PLAN_FAIL && item->code == CUDA_SUCCESS) return bad(in, "code", "given for this kind");
-    if (item->nth == 0 && item->kind != SIM_PLAN_LOSE) return bad(in, "nth", "at least 1");
+    if (item->nth == 0 && (item->kind != SIM_PLAN_LOSE || item->entry >= 0)) return bad(in, "nth", "at least 1");
     return MUSTER_OK;
 }
 

@@ -31,7 +31,7 @@ typedef struct sim_device_config {
 
 typedef enum sim_plan_kind {
     SIM_PLAN_FAIL,    /* a call returns `code` */
-    SIM_PLAN_LOSE,    /* the device is lost after `nth` launches */
+    SIM_PLAN_LOSE,    /* the device is lost after `nth` launches; with an entry, at the nth call of it */
     SIM_PLAN_FAULT,   /* the nth kernel faults with `code` */
     SIM_PLAN_SHRINK,  /* another process takes `bytes`, at the nth call of `entry` */
     SIM_PLAN_CORRUPT, /* the nth copy has bit `bit` flipped */
@@ -40,7 +40,7 @@ typedef enum sim_plan_kind {
 
 typedef struct sim_plan_item {
     sim_plan_kind kind;
-    int entry;       /* sim_entry, for FAIL, SHRINK and DELAY */
+    int entry;       /* sim_entry, for FAIL, SHRINK, DELAY and LOSE; SIM_ENTRY_COUNT: any (LOSE) */
     int device;      /* ordinal, -1: any */
     uint64_t nth;    /* 1 is the first */
     uint64_t repeat; /* so many in a row; UINT64_MAX: from then on */

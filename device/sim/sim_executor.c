@@ -131,7 +131,9 @@ static void *executor(void *argument) {
     sim_driver *driver = device->driver;
     sim_lock(driver);
     while (!device->stopping) {
-        sim_stream *stream = device->held ? NULL : choose(device);
+        /* What is left on a lost device is dropped, held or not: others may wait for its events. */
+        bool held = device->held && atomic_load_explicit(&device->error, memory_order_relaxed) == CUDA_SUCCESS;
+        sim_stream *stream = held ? NULL : choose(device);
         if (stream) {
             stream->running = true;
             if (stream->head->on_host)

@@ -82,6 +82,23 @@ void sim_fault_lose(sim_device *device, CUresult code, const char *why) {
     atomic_store_explicit(&device->driver->troubled, true, memory_order_relaxed);
 }
 
+/* The device is gone: what it was doing must not go on touching memory that the caller takes for free now. Not for the device's own
+ * executor. */
+void sim_fault_settle(sim_device *device) {
+    sim_driver *driver = device->driver;
+    sim_lock(driver);
+    sim_wake(driver);
+    for (sim_stream *stream = device->streams; stream;) {
+        if (!stream->running) {
+            stream = stream->next;
+            continue;
+        }
+        sim_wait(driver);
+        stream = device->streams; /* they may be freed meanwhile */
+    }
+    sim_unlock(driver);
+}
+
 CUresult mu_sim_last_fault(const mu_driver *table, char *text, size_t bytes) {
     sim_driver *driver = table->instance;
     pthread_mutex_lock(&driver->message_lock);
@@ -103,7 +120,5 @@ void mu_sim_lose_device(mu_driver *table, int ordinal) {
     sim_driver *driver = table->instance;
     if (ordinal < 0 || (uint32_t)ordinal >= driver->config.device_count) return;
     sim_fault_lose(&driver->devices[ordinal], SIM_LOSS_CODE, "on request");
-    sim_lock(driver);
-    sim_wake(driver);
-    sim_unlock(driver);
+    sim_fault_settle(&driver->devices[ordinal]);
 }

@@ -230,6 +230,7 @@ bool sim_fault_drops(const sim_context *context);
 void sim_fault_kernel(sim_context *context, CUresult code, const char *message);
 /* The device is gone; the others go on. */
 void sim_fault_lose(sim_device *device, CUresult code, const char *why);
+void sim_fault_settle(sim_device *device); /* unlocked; waits for what is running on a lost device */
 /* What calls on a lost device return. */
 #define SIM_LOSS_CODE CUDA_ERROR_ECC_UNCORRECTABLE
 /* CUDA_SUCCESS or why no new context can be made on the device. */

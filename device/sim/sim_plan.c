@@ -15,7 +15,12 @@ struct sim_plan {
 };
 
 static bool is_call(const sim_plan_item *item) {
-    return item->kind == SIM_PLAN_FAIL || item->kind == SIM_PLAN_SHRINK || item->kind == SIM_PLAN_DELAY;
+    return item->kind == SIM_PLAN_FAIL || item->kind == SIM_PLAN_SHRINK || item->kind == SIM_PLAN_DELAY ||
+           (item->kind == SIM_PLAN_LOSE && item->entry >= 0);
+}
+
+static bool names(const sim_plan_item *item, sim_entry entry) {
+    return item->entry == (int)entry || item->entry == SIM_ENTRY_COUNT;
 }
 
 bool sim_plan_init(sim_driver *driver) {
@@ -59,12 +64,15 @@ static bool concerns(const sim_plan_item *item, const item_state *state, int dev
 CUresult sim_plan_call(sim_driver *driver, sim_entry entry, int device) {
     CUresult code = CUDA_SUCCESS;
     uint64_t delay_ns = 0;
+    const sim_plan_item *lost = NULL;
     pthread_mutex_lock(&driver->plan->lock);
     for (size_t i = 0; i < driver->config.plan_count; i++) {
         const sim_plan_item *item = &driver->config.plan[i];
         item_state *state = &driver->plan->states[i];
-        if (!is_call(item) || item->entry != (int)entry || !concerns(item, state, device) || !strikes(item, state))
-            continue;
+        /* A device is lost by a call of its own. */
+        if (item->kind == SIM_PLAN_LOSE && device < 0) continue;
+        if (!is_call(item) || !names(item, entry) || !concerns(item, state, device) || !strikes(item, state)) continue;
+        if (item->kind == SIM_PLAN_LOSE) lost = item;
         if (item->kind == SIM_PLAN_DELAY) delay_ns += item->delay_ns;
         if (item->kind == SIM_PLAN_FAIL && code == CUDA_SUCCESS) code = item->code;
         if (item->kind == SIM_PLAN_SHRINK) {
@@ -73,6 +81,11 @@ CUresult sim_plan_call(sim_driver *driver, sim_entry entry, int device) {
         }
     }
     pthread_mutex_unlock(&driver->plan->lock);
+    if (lost) {
+        sim_fault_lose(&driver->devices[device], lost->code, "by the fault plan");
+        sim_fault_settle(&driver->devices[device]);
+        return lost->code;
+    }
     if (delay_ns) nanosleep(&(struct timespec){(time_t)(delay_ns / 1000000000u), (long)(delay_ns % 1000000000u)}, NULL);
     return code;
 }
@@ -85,7 +98,8 @@ CUresult sim_plan_kernel(sim_device *device) {
     for (size_t i = 0; i < driver->config.plan_count; i++) {
         const sim_plan_item *item = &driver->config.plan[i];
         item_state *state = &driver->plan->states[i];
-        if ((item->kind != SIM_PLAN_LOSE && item->kind != SIM_PLAN_FAULT) || !concerns(item, state, device->ordinal))
+        if ((item->kind != SIM_PLAN_LOSE && item->kind != SIM_PLAN_FAULT) || is_call(item) ||
+            !concerns(item, state, device->ordinal))
             continue;
         /* "lost after n launches": the n-th still runs, so the next one strikes. */
         if (item->kind == SIM_PLAN_FAULT && strikes(item, state)) code = item->code;

@@ -122,12 +122,53 @@ static void test_a_device_is_lost_on_request(void **state) {
     mu_driver_release(f.driver);
 }
 
+/* Also while it is held: what waits for its events elsewhere goes on. */
+static void test_a_device_is_lost_at_a_call(void **state) {
+    (void)state;
+    fixture f = open_bare(
+        "{\"devices\": 2, \"faults\": ["
+        "{\"kind\": \"lose\", \"device\": 0, \"entry\": \"event_create\", \"nth\": 2}]}");
+    CUcontext other;
+    CUstream stream;
+    CUevent event, second;
+    assert_success(f.driver->event_create(&event, 0));
+    mu_sim_hold(f.driver, 0, true);
+    assert_success(f.driver->event_record(event, f.stream));
+    assert_success(f.driver->primary_ctx_retain(&other, 1));
+    assert_success(f.driver->ctx_push_current(other));
+    assert_success(f.driver->stream_create(&stream, CU_STREAM_NON_BLOCKING));
+    assert_success(f.driver->stream_wait_event(stream, event, 0));
+    assert_success(f.driver->event_create(&second, 0)); /* another device's call is not counted */
+    assert_success(f.driver->event_record(second, stream));
+    assert_code(f.driver->event_query(second), CUDA_ERROR_NOT_READY);
+    assert_success(f.driver->ctx_pop_current(&other));
+    assert_code(f.driver->event_create(&second, 0), CUDA_ERROR_ECC_UNCORRECTABLE);
+    assert_code(f.driver->event_query(event), CUDA_ERROR_ECC_UNCORRECTABLE);
+    assert_success(f.driver->ctx_push_current(other));
+    assert_success(f.driver->stream_synchronize(stream));
+    assert_code(f.driver->stream_wait_event(stream, event, 0), CUDA_ERROR_ECC_UNCORRECTABLE);
+    mu_driver_release(f.driver);
+}
+
+static void test_a_device_is_lost_at_any_call(void **state) {
+    (void)state;
+    fixture f = open_bare(
+        "{\"faults\": [{\"kind\": \"lose\", \"entry\": \"any\", \"nth\": 40, \"code\": \"CONTEXT_IS_DESTROYED\"}]}");
+    CUresult code = CUDA_SUCCESS;
+    int calls = 0;
+    for (size_t free_bytes, total; code == CUDA_SUCCESS; calls++) code = f.driver->mem_get_info(&free_bytes, &total);
+    assert_code(code, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    assert_in_range(calls, 20, 40); /* opening made some */
+    mu_driver_release(f.driver);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_nth_call_fails),      cmocka_unit_test(test_a_device_may_be_named),
-        cmocka_unit_test(test_a_device_is_lost_alone),  cmocka_unit_test(test_a_kernel_faults_at_its_launch),
-        cmocka_unit_test(test_memory_shrinks_under_us), cmocka_unit_test(test_a_copy_is_corrupted),
-        cmocka_unit_test(test_a_call_is_delayed),       cmocka_unit_test(test_a_device_is_lost_on_request),
+        cmocka_unit_test(test_the_nth_call_fails),         cmocka_unit_test(test_a_device_may_be_named),
+        cmocka_unit_test(test_a_device_is_lost_alone),     cmocka_unit_test(test_a_kernel_faults_at_its_launch),
+        cmocka_unit_test(test_memory_shrinks_under_us),    cmocka_unit_test(test_a_copy_is_corrupted),
+        cmocka_unit_test(test_a_call_is_delayed),          cmocka_unit_test(test_a_device_is_lost_on_request),
+        cmocka_unit_test(test_a_device_is_lost_at_a_call), cmocka_unit_test(test_a_device_is_lost_at_any_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
