@@ -420,7 +420,7 @@ typedef enum muster_access {
  * After MUSTER_WRITE the old content of the range is lost. `pointer` is the address of byte `offset`; `bytes` 0 means to the
  * end of the buffer. One acquisition of a buffer at a time, except readers.
  * Blocks up to timeout_ns; 0 only tries, and leaves no trace. One that timed out later keeps its place until what it waited for
- * has ended, so what comes after still comes after that.
+ * has ended, so what comes after still comes after that, and host memory given at create must stay until then.
  * Errors: TIMEOUT; OUT_OF_RANGE; DATA_UNDEFINED (reading after the last writer failed); TRANSFER_FAILED. */
 MUSTER_API muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint64_t bytes,
                                                muster_access access, uint64_t timeout_ns, void **pointer,

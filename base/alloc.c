@@ -75,9 +75,11 @@ void *mu_realloc(void *pointer, size_t bytes) {
 
 void *mu_alloc(size_t bytes) { return mu_realloc(NULL, bytes); }
 
+/* The system's fresh pages are zero already. */
 void *mu_alloc_zeroed(size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) return NULL;
+    if (hooks.reallocate == default_reallocate) return injected_failure() ? NULL : calloc(1, bytes ? bytes : 1);
     void *pointer = mu_alloc(bytes);
     if (pointer) memset(pointer, 0, bytes);
     return pointer;
@@ -95,15 +97,19 @@ char *mu_strdup(const char *text) {
 }
 
 /* The hooks promise malloc's alignment only: over-allocate and keep the original pointer in front. */
-void *mu_alloc_aligned(size_t alignment, size_t bytes) {
+static void *alloc_aligned(size_t alignment, size_t bytes, bool zeroed) {
     size_t total;
     if (__builtin_add_overflow(bytes, alignment + sizeof(void *), &total)) return NULL;
-    char *raw = mu_alloc(total);
+    char *raw = zeroed ? mu_alloc_zeroed(1, total) : mu_alloc(total);
     if (!raw) return NULL;
     uintptr_t aligned = ((uintptr_t)raw + sizeof(void *) + alignment - 1) & ~(uintptr_t)(alignment - 1);
     memcpy((void *)(aligned - sizeof(void *)), &raw, sizeof raw);
     return (void *)aligned;
 }
+
+void *mu_alloc_aligned(size_t alignment, size_t bytes) { return alloc_aligned(alignment, bytes, false); }
+
+void *mu_alloc_aligned_zeroed(size_t alignment, size_t bytes) { return alloc_aligned(alignment, bytes, true); }
 
 void mu_free_aligned(void *pointer) {
     if (!pointer) return;

@@ -14,6 +14,7 @@ void mu_free(void *pointer); /* NULL is ignored */
 char *mu_strdup(const char *text);
 /* `alignment` is a power of two; free with mu_free_aligned. */
 void *mu_alloc_aligned(size_t alignment, size_t bytes);
+void *mu_alloc_aligned_zeroed(size_t alignment, size_t bytes); /* large memory of the system is not touched for it */
 void mu_free_aligned(void *pointer);
 
 /* Makes room for `needed` elements of `size` bytes in a growing array: at least doubles, never shrinks. False (and the

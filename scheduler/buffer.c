@@ -105,7 +105,7 @@ muster_status mu_buffer_make_host(muster_buffer *buffer, muster_error *error) {
     muster_status status = MUSTER_OK;
     pthread_mutex_lock(&buffer->host_lock);
     if (!buffer->host) {
-        buffer->host = mu_alloc_aligned(4096, buffer->bytes);
+        buffer->host = mu_alloc_aligned_zeroed(4096, buffer->bytes);
         buffer->owns_host = buffer->host != NULL;
         if (!buffer->host) status = mu_fail_host_memory(error, "a buffer's host copy", buffer->bytes);
     }

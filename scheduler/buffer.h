@@ -7,6 +7,7 @@
 #include "scheduler/order.h"
 
 typedef struct mu_acquisition mu_acquisition;
+typedef struct mu_piece mu_piece; /* scheduler/download.h */
 
 struct muster_buffer {
     mu_handle handle;
@@ -22,6 +23,7 @@ struct muster_buffer {
     uint32_t host_users, write_backs; /* write_backs: 0 or 1 */
     mu_order_state order;             /* under the runtime's order lock */
     mu_coherence coherence;
+    mu_piece *copied;             /* what is being copied to the host memory; under the table's lock */
     atomic_uint devices_left;     /* while its device memory is freed */
     struct mu_buffer_drop *drops; /* one message per device, made beforehand: dropping the last reference cannot fail */
 };
@@ -36,7 +38,8 @@ void mu_buffer_end_write_back(muster_buffer *buffer);
 void mu_buffer_begin_host_use(muster_buffer *buffer);
 bool mu_buffer_is_writing_back(muster_buffer *buffer);
 void mu_buffer_end_host_use(muster_buffer *buffer);
-/* Makes the host memory of a buffer that has none. Any thread. OUT_OF_HOST_MEMORY. */
+/* Makes the host memory of a buffer that has none, zeroed: what nobody has written is zero there as well. Any thread.
+ * OUT_OF_HOST_MEMORY. */
 muster_status mu_buffer_make_host(muster_buffer *buffer, muster_error *error);
 /* Drops one reference; the last frees the buffer, its device memory by messages to the devices' workers. */
 void mu_buffer_release(muster_buffer *buffer);

@@ -141,7 +141,8 @@ static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what
             case COPIED:
                 if (segment->undefined) continue;
                 segment->valid |= bit;
-                segment->zero = false;
+                /* On the host it can still be filled elsewhere, which costs less than a copy. */
+                if (device >= 0) segment->zero = false;
                 break;
             case DROPPED: segment->valid &= ~bit; break;
             case UNDEFINED:

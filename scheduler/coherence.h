@@ -6,7 +6,8 @@
  *     shared     several bits set: equal copies
  *     modified   one bit set: the only copy
  *     undefined  the last writer failed: readers fail until the segment is wholly overwritten
- *     zero       nobody wrote yet: reads as zeros, materialised by a fill where it is first needed
+ *     zero       nobody wrote yet: reads as zeros, materialised by a fill where a device first needs it. Host memory that is
+ *                made for it starts as zeros, so the host never has to materialise it
  * An instance is device memory for a range of the buffer. Instances of one device never overlap.
  *
  * Threading: everything here is called with the table's lock held, which is short and never held over a driver call.

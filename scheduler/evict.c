@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "scheduler/buffer.h"
+#include "scheduler/download.h"
 #include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
@@ -71,37 +72,24 @@ typedef struct write_back {
     mu_call call;
     mu_instance *instance;
     muster_buffer *buffer; /* a reference is held */
-    mu_event event;
+    mu_download download;
     uint64_t last_use; /* of the instance when the copy began: a later use ends the eviction */
+    bool incomplete;   /* part of it could not be started */
 } write_back;
 
-/* The next segment at or after `at` that is valid on this device and nowhere else, within the instance. */
-static bool next_unique(mu_coherence *table, int me, const mu_instance *instance, uint64_t at, mu_segment *found) {
-    bool any = false;
-    mu_coherence_lock(table);
-    for (uint32_t i = mu_coherence_find(table, at); i < table->count && table->segments[i].low < instance->high; i++) {
-        *found = table->segments[i];
-        if (found->low < at) found->low = at;
-        if (found->high > instance->high) found->high = instance->high;
-        if (found->valid == MU_LOCATION_DEVICE(me) && !found->undefined) {
-            any = true;
-            break;
-        }
-    }
-    mu_coherence_unlock(table);
-    return any;
+static bool is_unique(const mu_segment *segment, int device) {
+    return segment->valid == MU_LOCATION_DEVICE(device) && !segment->undefined;
 }
 
 /* Takes the instance out of its buffer's table, unless it holds content that is valid nowhere else: looked at and dropped under
  * one lock, for another device may be giving up its copy at the same moment. */
 static bool detach(mu_actor *actor, mu_instance *instance) {
     mu_coherence *table = &instance->buffer->coherence;
-    mu_location_mask mine = MU_LOCATION_DEVICE(actor->index);
     bool unique = false;
     mu_coherence_lock(table);
     for (uint32_t i = mu_coherence_find(table, instance->low);
          i < table->count && table->segments[i].low < instance->high; i++)
-        unique |= table->segments[i].valid == mine && !table->segments[i].undefined;
+        unique |= is_unique(&table->segments[i], actor->index);
     bool dropped = !unique && mu_coherence_dropped(table, instance->low, instance->high, actor->index);
     if (dropped) {
         mu_instance **link = &table->instances[actor->index];
@@ -113,59 +101,67 @@ static bool detach(mu_actor *actor, mu_instance *instance) {
     return dropped;
 }
 
-static void finish_write_back(mu_actor *actor, write_back *w, bool copied) {
+static void look_at_write_back(mu_actor *actor, mu_call *call) {
+    write_back *w = (write_back *)call;
     mu_instance *instance = w->instance;
-    mu_coherence *table = &w->buffer->coherence;
-    int me = actor->index;
+    muster_error error;
+    bool over = false;
+    if (!actor->lost && !mu_download_poll(actor, &w->download, &over, &error) && !over) {
+        mu_actor_defer(actor, call);
+        return;
+    }
     instance->evicting = false;
     actor->evictions--;
     /* Used again meanwhile: perhaps written, and in any case not the one to evict. */
-    if (copied && instance->last_use == w->last_use) {
-        mu_segment segment;
-        bool noted = true;
-        for (uint64_t at = instance->low; noted && next_unique(table, me, instance, at, &segment); at = segment.high) {
-            mu_coherence_lock(table);
-            noted = mu_coherence_copied(table, segment.low, segment.high, MUSTER_ANY_DEVICE, 0);
-            mu_coherence_unlock(table);
-            if (segment.high >= instance->high) break;
-        }
-        if (noted && !in_use(actor, instance) && detach(actor, instance)) {
-            mu_device_counters *counters = mu_device_counters_mutable(actor->device);
-            mu_count(counters, &counters->evictions, 1);
-            mu_count(counters, &counters->write_backs, 1);
-        }
+    bool complete = over && !w->incomplete && instance->last_use == w->last_use;
+    mu_download_end(actor, &w->download, complete ? MU_NOTE_UNCHANGED : MU_NOTE_NOTHING);
+    if (complete && !in_use(actor, instance) && detach(actor, instance)) {
+        mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+        mu_count(counters, &counters->evictions, 1);
+        mu_count(counters, &counters->write_backs, 1);
     }
     mu_buffer_end_write_back(w->buffer);
     mu_buffer_release(w->buffer);
     mu_free(w);
 }
 
-static void look_at_write_back(mu_actor *actor, mu_call *call) {
-    write_back *w = (write_back *)call;
-    muster_error error;
-    bool done = false;
-    if (!actor->lost && mu_event_poll(actor->device, w->event, &done, &error)) mu_actor_lose(actor, &error);
-    if (!actor->lost && !done) {
-        mu_actor_defer(actor, call);
-        return;
+static muster_status plan_unique(const mu_actor *actor, const mu_instance *instance, mu_piece **pieces,
+                                 muster_error *error) {
+    mu_coherence *table = &instance->buffer->coherence;
+    muster_status status = MUSTER_OK;
+    mu_coherence_lock(table);
+    uint32_t i = mu_coherence_find(table, instance->low);
+    for (; !status && i < table->count && table->segments[i].low < instance->high; i++) {
+        const mu_segment *segment = &table->segments[i];
+        if (is_unique(segment, actor->index))
+            status = mu_pieces_add(pieces, instance->buffer, i, actor->index,
+                                   segment->low > instance->low ? segment->low : instance->low,
+                                   segment->high < instance->high ? segment->high : instance->high, error);
     }
-    if (!actor->lost) mu_event_destroy(actor->device, w->event);
-    finish_write_back(actor, w, done);
+    mu_coherence_unlock(table);
+    return status;
 }
 
-static muster_status copy_unique(mu_actor *actor, write_back *w, muster_error *error) {
-    mu_instance *instance = w->instance;
-    mu_segment segment;
-    muster_status status = mu_event_create(actor->device, &w->event, error);
-    if (status) return status;
-    for (uint64_t at = instance->low; !status && at < instance->high; at = segment.high) {
-        if (!next_unique(&w->buffer->coherence, actor->index, instance, at, &segment)) break;
-        status = mu_copy_to_host(actor->device, MU_LANE_DOWNLOAD, (char *)w->buffer->host + segment.low,
-                                 instance->address + (segment.low - instance->low), segment.high - segment.low, error);
+/* Whether anything is on its way now. What was started has to be waited for, whatever becomes of the rest. */
+static bool start_copies(mu_actor *actor, write_back *w) {
+    muster_error error;
+    mu_piece *pieces = NULL;
+    bool over = false;
+    w->incomplete = plan_unique(actor, w->instance, &pieces, &error) != MUSTER_OK;
+    while (pieces && !w->incomplete) {
+        mu_piece *next = pieces->next;
+        mu_download_start started = mu_download_add(actor, &w->download, pieces, &error);
+        w->incomplete = started == MU_DOWNLOAD_NOT_YET || started == MU_DOWNLOAD_FAILED;
+        if (!w->incomplete) pieces = next;
     }
-    if (!status) status = mu_event_record(actor->device, MU_LANE_DOWNLOAD, w->event, error);
-    if (status) mu_event_destroy(actor->device, w->event);
-    return status;
+    mu_pieces_drop(pieces);
+    if (!w->download.pieces) {
+        mu_download_end(actor, &w->download, MU_NOTE_NOTHING);
+        return false;
+    }
+    mu_download_poll(actor, &w->download, &over,
+                     &error); /* the event goes behind the copies now, not behind later ones */
+    return true;
 }
 
 /* False: it could not be started, and the instance stays. */
@@ -180,7 +176,7 @@ static bool start_write_back(mu_actor *actor, mu_instance *instance) {
     /* A buffer without references is about to be dropped here: its message is on the way. */
     if (!mu_handle_try_retain(&w->buffer->handle)) goto free_record;
     if (!mu_buffer_begin_write_back(w->buffer)) goto release_buffer;
-    if (mu_buffer_make_host(w->buffer, &error) || copy_unique(actor, w, &error)) goto end_write_back;
+    if (mu_buffer_make_host(w->buffer, &error) || !start_copies(actor, w)) goto end_write_back;
     instance->evicting = true;
     actor->evictions++;
     mu_actor_defer(actor, &w->call);

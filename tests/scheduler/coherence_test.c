@@ -32,8 +32,10 @@ static void check_shape(const mu_coherence *table) {
         assert_int_equal(segment->low, at);
         assert_true(segment->low < segment->high);
         at = segment->high;
-        /* A byte is somewhere, or zero, or undefined, and only one of these. */
-        assert_int_equal((segment->valid != 0) + segment->zero + segment->undefined, 1);
+        /* A byte is on some device, or zero, or undefined, and only one of these; or on the host, which may know that it is
+         * zero. */
+        mu_location_mask held = segment->zero ? segment->valid & ~MU_LOCATION_HOST : segment->valid;
+        assert_int_equal((held != 0) + segment->zero + segment->undefined, 1);
         if (!i) continue;
         const mu_segment *left = segment - 1;
         assert_false(left->valid == segment->valid && left->zero == segment->zero &&
@@ -67,7 +69,8 @@ static void model_change(byte_state model[BYTES], uint32_t low, uint32_t high, i
         }
         if (what == 1 && byte->undefined) continue;
         byte->valid = what == 0 ? bit : byte->valid | bit;
-        byte->zero = byte->undefined = false;
+        byte->undefined = false;
+        if (what == 0 || device >= 0) byte->zero = false;
         if (device >= 0) byte->stamp[device] = epoch;
     }
 }

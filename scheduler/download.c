@@ -1,0 +1,145 @@
+#include "scheduler/download.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "scheduler/loss.h"
+
+/* ----------------------------------------------------------------------------------------------------------- pieces -- */
+
+muster_status mu_pieces_add(mu_piece **list, muster_buffer *buffer, uint32_t index, int device, uint64_t low,
+                            uint64_t high, muster_error *error) {
+    mu_coherence *table = &buffer->coherence;
+    while (low < high) {
+        mu_instance *held = mu_coherence_instance(table, device, low, low + 1);
+        if (!held)
+            return mu_fail(error, MUSTER_INTERNAL, "device %d holds no memory for byte %llu of a buffer", device,
+                           (unsigned long long)low);
+        mu_piece *piece = mu_alloc_zeroed(1, sizeof *piece);
+        if (!piece) return mu_fail_host_memory(error, "a copy to the host", sizeof *piece);
+        uint64_t end = held->high < high ? held->high : high;
+        *piece = (mu_piece){.next = *list,
+                            .buffer = buffer,
+                            .low = low,
+                            .high = end,
+                            .stamp = mu_coherence_stamp(table, index, device),
+                            .instance = held};
+        atomic_fetch_add_explicit(&held->pins, 1, memory_order_relaxed);
+        *list = piece;
+        low = end;
+    }
+    return MUSTER_OK;
+}
+
+static void drop_piece(mu_piece *piece) {
+    /* Release pairs with the owner's acquire before it frees the instance. */
+    atomic_fetch_sub_explicit(&piece->instance->pins, 1, memory_order_release);
+    mu_free(piece);
+}
+
+void mu_pieces_drop(mu_piece *list) {
+    while (list) {
+        mu_piece *next = list->next;
+        drop_piece(list);
+        list = next;
+    }
+}
+
+/* Takes the range for this piece alone, unless there is nothing to copy or somebody else is at it. */
+static mu_download_start claim(mu_piece *piece) {
+    mu_coherence *table = &piece->buffer->coherence;
+    mu_download_start result = MU_DOWNLOAD_NEEDLESS;
+    mu_coherence_lock(table);
+    for (uint64_t at = piece->low; at < piece->high && result == MU_DOWNLOAD_NEEDLESS;) {
+        const mu_segment *segment = &table->segments[mu_coherence_find(table, at)];
+        if (!(segment->valid & MU_LOCATION_HOST) && !segment->zero && !segment->undefined) result = MU_DOWNLOAD_STARTED;
+        at = segment->high;
+    }
+    const mu_piece *other = piece->buffer->copied;
+    while (other && (other->high <= piece->low || piece->high <= other->low)) other = other->copied_next;
+    if (result == MU_DOWNLOAD_STARTED && other) result = MU_DOWNLOAD_NOT_YET;
+    if (result == MU_DOWNLOAD_STARTED) {
+        piece->copied_next = piece->buffer->copied;
+        piece->buffer->copied = piece;
+    }
+    mu_coherence_unlock(table);
+    return result;
+}
+
+/* With the lock of the table held. */
+static void unclaim(mu_piece *piece) {
+    mu_piece **link = &piece->buffer->copied;
+    while (*link != piece) link = &(*link)->copied_next;
+    *link = piece->copied_next;
+}
+
+/* -------------------------------------------------------------------------------------------------------- downloads -- */
+
+static muster_status start_copy(mu_actor *actor, mu_download *download, const mu_piece *piece, muster_error *error) {
+    /* Before the copy: one whose end could not be seen must not be started. */
+    muster_status status = download->event ? MUSTER_OK : mu_event_create(actor->device, &download->event, error);
+    if (status) return status;
+    if (mu_timeline_wait(&actor->timeline, piece->stamp, actor->device, MU_LANE_DOWNLOAD, error) == MU_EPOCH_FAILED)
+        return error->status;
+    return mu_copy_to_host(actor->device, MU_LANE_DOWNLOAD, (char *)piece->buffer->host + piece->low,
+                           piece->instance->address + (piece->low - piece->instance->low), piece->high - piece->low,
+                           error);
+}
+
+mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece *piece, muster_error *error) {
+    if (mu_timeline_closed(&actor->timeline) < piece->stamp) return MU_DOWNLOAD_NOT_YET;
+    mu_download_start result = claim(piece);
+    if (result == MU_DOWNLOAD_NEEDLESS) drop_piece(piece);
+    if (result != MU_DOWNLOAD_STARTED) return result;
+    if (start_copy(actor, download, piece, error)) {
+        mu_coherence_lock(&piece->buffer->coherence);
+        unclaim(piece);
+        mu_coherence_unlock(&piece->buffer->coherence);
+        return MU_DOWNLOAD_FAILED;
+    }
+    piece->next = download->pieces;
+    download->pieces = piece;
+    download->behind = true;
+    return MU_DOWNLOAD_STARTED;
+}
+
+muster_status mu_download_poll(mu_actor *actor, mu_download *download, bool *over, muster_error *error) {
+    *over = !download->pieces;
+    if (*over) return MUSTER_OK;
+    muster_status status = MUSTER_OK;
+    if (download->behind) status = mu_event_record(actor->device, MU_LANE_DOWNLOAD, download->event, error);
+    download->behind = false;
+    if (!status) status = mu_event_poll(actor->device, download->event, over, error);
+    /* Copies are under way whose end nobody can see any more. */
+    if (status) mu_actor_lose(actor, error);
+    return status;
+}
+
+static void note_unchanged(const mu_actor *actor, const mu_piece *piece) {
+    mu_coherence *table = &piece->buffer->coherence;
+    for (uint64_t at = piece->low; at < piece->high;) {
+        uint32_t index = mu_coherence_find(table, at);
+        const mu_segment segment = table->segments[index];
+        uint64_t high = segment.high < piece->high ? segment.high : piece->high;
+        if (segment.valid & MU_LOCATION_DEVICE(actor->index) &&
+            mu_coherence_stamp(table, index, actor->index) == piece->stamp)
+            mu_coherence_copied(table, at, high, MUSTER_ANY_DEVICE, 0);
+        at = high;
+    }
+}
+
+void mu_download_end(mu_actor *actor, mu_download *download, mu_download_note note) {
+    while (download->pieces) {
+        mu_piece *piece = download->pieces;
+        download->pieces = piece->next;
+        mu_coherence *table = &piece->buffer->coherence;
+        mu_coherence_lock(table);
+        unclaim(piece);
+        /* Out of host memory: just not remembered. */
+        if (note == MU_NOTE_ARRIVED) mu_coherence_copied(table, piece->low, piece->high, MUSTER_ANY_DEVICE, 0);
+        if (note == MU_NOTE_UNCHANGED) note_unchanged(actor, piece);
+        mu_coherence_unlock(table);
+        drop_piece(piece);
+    }
+    if (download->event && !actor->lost) mu_event_destroy(actor->device, download->event);
+    *download = (mu_download){NULL, NULL, false};
+}

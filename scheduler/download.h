@@ -1,0 +1,58 @@
+/* Copies from a device to the host memory of buffers: the one place that starts them, and that asks whether they are over.
+ *
+ * A *piece* is a range of a buffer whose content one device has; it is planned by any thread, which pins its source. A *download*
+ * is what one device copies for one purpose (a fetch, a write-back): pieces join it as they are started, by that device's worker,
+ * and it is over when all of them are. No two pieces of a buffer that overlap are copied at the same time, and none that the host
+ * has already: who comes second waits, and finds the bytes there. */
+#ifndef MUSTER_SCHEDULER_DOWNLOAD_H
+#define MUSTER_SCHEDULER_DOWNLOAD_H
+
+#include "scheduler/actor.h"
+#include "scheduler/buffer.h"
+
+struct mu_piece {
+    mu_piece *next;
+    muster_buffer *buffer; /* whoever plans the piece holds a reference */
+    uint64_t low, high;
+    uint64_t stamp;        /* the epoch of the device's dispatch lane behind which the content is there */
+    mu_instance *instance; /* pinned */
+    mu_piece *copied_next; /* among the buffer's pieces that are being copied; under its table's lock */
+};
+
+/* Any thread, with the lock of the buffer's table held. Adds pieces for [low, high), a part of segment `index` that is valid on
+ * `device`, to the list: one for each instance. OUT_OF_HOST_MEMORY. */
+muster_status mu_pieces_add(mu_piece **list, muster_buffer *buffer, uint32_t index, int device, uint64_t low,
+                            uint64_t high, muster_error *error);
+/* Any thread. Frees pieces that were not started. */
+void mu_pieces_drop(mu_piece *list);
+
+/* Zero: nothing started. */
+typedef struct mu_download {
+    mu_piece *pieces;
+    mu_event event; /* on the download lane; NULL while nothing was started */
+    bool behind;    /* something was started since the event was recorded */
+} mu_download;
+
+typedef enum mu_download_start {
+    MU_DOWNLOAD_STARTED,
+    MU_DOWNLOAD_NEEDLESS, /* the host has it; the piece is gone */
+    MU_DOWNLOAD_NOT_YET, /* its epoch is not closed, or an overlapping piece is being copied; the piece is the caller's */
+    MU_DOWNLOAD_FAILED   /* `error` is filled; the piece is the caller's */
+} mu_download_start;
+
+/* The rest is called by the device's worker. */
+mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece *piece, muster_error *error);
+
+/* Whether everything that was started is in the host memory. An error is the device's loss: nothing more will come. */
+muster_status mu_download_poll(mu_actor *actor, mu_download *download, bool *over, muster_error *error);
+
+typedef enum mu_download_note {
+    MU_NOTE_NOTHING,
+    MU_NOTE_ARRIVED,  /* the order of jobs kept writers away: the host has all of it */
+    MU_NOTE_UNCHANGED /* the host has what the device has had all the time */
+} mu_download_note;
+
+/* Over, or given up after a loss: notes in the tables what the host has from now on, and frees the pieces. */
+void mu_download_end(mu_actor *actor, mu_download *download, mu_download_note note);
+
+#endif
