@@ -434,7 +434,8 @@ typedef enum muster_arg_kind {
     MUSTER_ARG_BUFFER = 1,       /* the device address of a buffer range */
     MUSTER_ARG_VALUE = 2,        /* bytes passed as they are */
     MUSTER_ARG_SHARD_OFFSET = 3, /* filled by Muster: first element of this shard */
-    MUSTER_ARG_SHARD_COUNT = 4   /* filled by Muster: number of elements of this shard */
+    MUSTER_ARG_SHARD_COUNT = 4,  /* filled by Muster: number of elements of this shard */
+    MUSTER_ARG_SCRATCH = 5       /* the device address of memory that is the launch's own */
 } muster_arg_kind;
 
 /* How a sharded dispatch cuts an argument along its axis. */
@@ -461,7 +462,7 @@ typedef struct muster_arg {
     muster_type type;     /* reductions: the element type. The operation is a sum */
     muster_buffer *buffer;
     uint64_t offset_bytes;   /* of the range in the buffer */
-    uint64_t bytes;          /* of the range; 0: to the end of the buffer */
+    uint64_t bytes;          /* of the range; 0: to the end of the buffer. Of scratch memory */
     uint64_t slice_bytes;    /* MUSTER_CUT_BLOCK: bytes of one slice, that is of one block of the grid along the axis */
     uint64_t slice_elements; /* shard offset and count: elements of one slice ... */
     uint64_t total_elements; /* ... and of the whole dispatch, where the last slice may be short */
@@ -498,6 +499,16 @@ static inline muster_arg muster_sum_arg(muster_buffer *buffer, muster_type type)
     muster_arg arg = muster_buffer_arg(buffer, MUSTER_READ_WRITE);
     arg.cut = MUSTER_CUT_REDUCE;
     arg.type = type;
+    return arg;
+}
+/* Device memory that a launch has for itself from its start to its end, aligned as an allocation. Its content is undefined at
+ * the start and lost at the end; each shard and each iteration has its own. It counts as the job's memory: a job waits for it,
+ * and is refused when it can never fit. Jobs with scratch memory are launched one by one, not in bursts. */
+static inline muster_arg muster_scratch_arg(uint64_t bytes) {
+    muster_arg arg;
+    memset(&arg, 0, sizeof arg);
+    arg.kind = MUSTER_ARG_SCRATCH;
+    arg.bytes = bytes;
     return arg;
 }
 /* Any value, copied when the job is added. */
@@ -609,6 +620,12 @@ MUSTER_API muster_status muster_graph_copy(muster_graph *graph, muster_buffer *d
 MUSTER_API muster_status muster_graph_fill(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
                                            uint32_t pattern, uint32_t pattern_bytes, muster_job *job,
                                            muster_error *error);
+
+/* Adds a prefetch: `device` has valid content of the range, `bytes` 0 meaning to the end, once the job has ended. Jobs that read
+ * the range there later find it, unless it is written elsewhere or given up under memory pressure meanwhile. The range counts as
+ * read, for the order of jobs and runs. Kernels on the device are not held up by it. OUT_OF_RANGE: no such device or range. */
+MUSTER_API muster_status muster_graph_prefetch(muster_graph *graph, muster_buffer *buffer, uint64_t offset,
+                                               uint64_t bytes, int device, muster_job *job, muster_error *error);
 
 /* `job` starts after `predecessor`, either added first. A cycle is found at submit (GRAPH_CYCLE, naming its jobs). */
 MUSTER_API muster_status muster_graph_after(muster_graph *graph, muster_job job, muster_job predecessor,

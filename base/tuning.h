@@ -25,6 +25,9 @@ enum {
 
     /* Reservations that may pass a job which waits for memory before it gets the next one. */
     MU_OVERTAKES_MAX = 64,
+    /* Jobs that need no memory may pass it more often: they cost it nothing unless they keep in use what it needs. About a
+     * millisecond of short kernels for each swap of data. */
+    MU_PASSES_MAX = 1024,
 
     /* What placement assumes before it knows better: a queued job is one launch, and data moves at pinned PCIe speed. */
     MU_QUEUED_JOB_NS = 3600,
@@ -39,6 +42,11 @@ enum {
     MU_POOL_STEP_BYTES = 32 << 20,
 };
 
+/* What ends within this time is waited for on the stream; for anything longer a job is held back, so that what is ready behind it
+ * goes first. Holding costs a look at an event (1.5 us) and the launch after it, so a few hundred microseconds are noise. */
+#define MU_SOON_NS 200000u
+/* The same for an upload while other jobs are ready: what it would keep the device from doing. */
+#define MU_JOIN_BUSY_NS 20000u
 /* A futex wake costs the waker 2 us and the sleeper runs 27 us later: spinning for about one such wake pays. */
 #define MU_SPIN_NS 30000u
 /* A parked worker with work in flight looks at the device this often: a look costs 1.5 us and a timed wake about 3, so

@@ -23,8 +23,16 @@ typedef struct mu_module_object *mu_module;     /* code loaded on one device */
 typedef struct mu_function_object *mu_function; /* an entry of such a module */
 typedef uint64_t mu_address;                    /* device memory; 0 is none */
 
-/* Streams of a device. Kernels go to DISPATCH only; copies that should overlap go to the other two. */
-typedef enum mu_lane { MU_LANE_DISPATCH = 0, MU_LANE_UPLOAD = 1, MU_LANE_DOWNLOAD = 2, MU_LANE_COUNT = 3 } mu_lane;
+/* Streams of a device. Kernels go to DISPATCH only; copies that should overlap go to UPLOAD and DOWNLOAD. MEMORY carries
+ * nothing but allocations and frees, so it is never behind and waiting for it costs no time: what is allocated while a large
+ * upload is on its way can be used at once. */
+typedef enum mu_lane {
+    MU_LANE_DISPATCH = 0,
+    MU_LANE_UPLOAD = 1,
+    MU_LANE_DOWNLOAD = 2,
+    MU_LANE_MEMORY = 3,
+    MU_LANE_COUNT = 4
+} mu_lane;
 
 /* ---------------------------------------------------------------------------------------------------------- driver -- */
 
@@ -47,7 +55,7 @@ typedef struct mu_device_options {
     uint32_t budget_permille; /* 0: MU_BUDGET_PERMILLE */
 } mu_device_options;
 
-/* Probes the device, makes its context (primary, flags untouched, unless own_context), three non-blocking streams and a
+/* Probes the device, makes its context (primary, flags untouched, unless own_context), four non-blocking streams and a
  * stream-ordered pool with cross-stream dependencies off and an unbounded release threshold. Any thread; the caller's
  * current context is left as found. Blocks (100 ms and more). */
 muster_status mu_device_open(mu_driver *driver, const mu_device_options *options, mu_device **device,

@@ -55,6 +55,8 @@
     X(admission_waits, "jobs that waited for memory")                                                                  \
     X(evictions, "device copies given up to make room")                                                                \
     X(write_backs, "of these, copies whose content went to the host first")                                            \
+    X(arrivals, "transfers to the device that only their jobs waited for, not its stream")                             \
+    X(jobs_held, "times a job was held back for its input or for a long job elsewhere, and others went first")         \
     X(waves, "parts of dispatches that ran one after the other for want of memory")                                    \
     X(refusals, "jobs refused")                                                                                        \
     X(steals, "jobs taken from another device")                                                                        \

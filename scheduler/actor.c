@@ -6,9 +6,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "scheduler/arrivals.h"
+#include "scheduler/bind.h"
 #include "scheduler/enqueue.h"
 #include "scheduler/evict.h"
 #include "scheduler/loss.h"
+#include "scheduler/program.h"
 #include "scheduler/runtime.h"
 #include "scheduler/wait.h"
 
@@ -27,6 +30,11 @@ static mu_task *task_at(const muster_runtime *runtime, mu_task_ref ref) {
 void mu_epoch_add_calls(mu_actor *actor, uint32_t calls) {
     epoch_at(actor, actor->timeline.open)->calls += calls;
     actor->calls_in_flight += calls;
+}
+
+void mu_epoch_add_upload(mu_actor *actor, uint64_t bytes) {
+    epoch_at(actor, actor->timeline.open)->upload_bytes += bytes;
+    actor->upload_backlog_bytes += bytes;
 }
 
 void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls) {
@@ -109,6 +117,7 @@ static void drop_transfers(mu_actor *actor, mu_epoch *epoch) {
 void mu_epoch_retire(mu_actor *actor, uint64_t number) {
     mu_epoch *epoch = epoch_at(actor, number);
     drop_transfers(actor, epoch);
+    actor->upload_backlog_bytes -= epoch->upload_bytes;
     actor->calls_in_flight -= epoch->calls;
     actor->tasks_in_flight -= epoch->tasks;
     atomic_fetch_sub_explicit(&actor->queued, epoch->tasks, memory_order_relaxed);
@@ -174,7 +183,7 @@ static void starve(mu_actor *actor, mu_task *task) {
     }
     if (actor->hungriest) return;
     actor->hungriest = actor->starved.first;
-    actor->overtaken = 0;
+    actor->overtaken = actor->passed = 0;
 }
 
 static bool fail_starved(mu_actor *actor) {
@@ -182,7 +191,7 @@ static bool fail_starved(mu_actor *actor) {
         actor->starved_since_ns = 0;
         return false;
     }
-    if (actor->retired + 1 < actor->timeline.open || actor->ready.first || actor->evictions) {
+    if (actor->retired + 1 < actor->timeline.open || actor->ready.first || actor->held_tasks || actor->evictions) {
         actor->starved_since_ns = 0;
         return false;
     }
@@ -191,7 +200,7 @@ static bool fail_starved(mu_actor *actor) {
     if (now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns) return false;
     mu_task *task = mu_task_list_take(&actor->starved);
     actor->hungriest = actor->starved.first;
-    actor->overtaken = 0;
+    actor->overtaken = actor->passed = 0;
     muster_run *run = mu_run_at(actor->runtime, task->run);
     muster_error error;
     mu_ledger *ledger = mu_device_ledger(actor->device);
@@ -210,43 +219,79 @@ static bool fail_starved(mu_actor *actor) {
     return true;
 }
 
+/* Enqueues one task, or puts it where it waits. Whether it has left the queues of those that wait for memory. */
+static bool enqueue(mu_actor *actor, mu_task *task) {
+    muster_run *run = mu_run_at(actor->runtime, task->run);
+    int device = MUSTER_ANY_DEVICE;
+    mu_enqueue result = mu_enqueue_task(actor, run, task, &device);
+    /* However it left the queue, the next in line is the hungriest then. */
+    if (result != MU_ENQUEUE_STARVED && actor->hungriest == task) actor->hungriest = NULL;
+    if (result == MU_ENQUEUE_HELD || result == MU_ENQUEUE_BEHIND) {
+        mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+        mu_count(counters, &counters->jobs_held, 1);
+    }
+    switch (result) {
+        case MU_ENQUEUED:
+        case MU_ENQUEUE_HELD: break;
+        case MU_ENQUEUE_AWAIT: await_epoch(actor, task, device); break;
+        case MU_ENQUEUE_BEHIND:
+            mu_task_list_append(&actor->behind[device], task);
+            actor->held_tasks++;
+            break;
+        case MU_ENQUEUE_STARVED: starve(actor, task); break;
+    }
+    return result != MU_ENQUEUE_STARVED;
+}
+
 /* Whether any task left the queue. */
 static bool retry_starved(mu_actor *actor) {
-    uint32_t before = actor->starved.count;
-    if (!before) return false;
     mu_task_list waiting = actor->starved;
+    bool any = false;
     actor->starved = (mu_task_list){NULL, NULL, 0};
-    for (mu_task *task; (task = mu_task_list_take(&waiting));) {
-        muster_run *run = mu_run_at(actor->runtime, task->run);
-        int device;
-        mu_enqueue result = mu_enqueue_task(actor, run, task, &device);
-        /* However it left the queue, the next in line is the hungriest then. */
-        if (result != MU_ENQUEUE_STARVED && actor->hungriest == task) actor->hungriest = NULL;
-        switch (result) {
-            case MU_ENQUEUED: break;
-            case MU_ENQUEUE_AWAIT: await_epoch(actor, task, device); break;
-            case MU_ENQUEUE_STARVED: starve(actor, task); break;
-        }
-    }
-    return actor->starved.count < before;
+    for (mu_task *task; (task = mu_task_list_take(&waiting));) any |= enqueue(actor, task);
+    return any;
+}
+
+/* A job that waits for memory is passed by others whose data is here, so that jobs whose data cannot be here together do not take
+ * turns one by one; but not for ever: then the device drains, and what it gives up goes to that job. */
+static bool makes_way(const mu_actor *actor) {
+    return actor->hungriest && actor->passed >= MU_PASSES_MAX &&
+           (actor->retired + 1 < actor->timeline.open || actor->evictions || actor->retired_instances);
 }
 
 static bool enqueue_ready(mu_actor *actor) {
     uint32_t count = 0;
     while (actor->ready.first && count < EPOCH_TASKS && actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS &&
-           actor->tasks_in_flight < MU_ENQUEUE_AHEAD_TASKS) {
-        mu_task *task = mu_task_list_take(&actor->ready);
-        muster_run *run = mu_run_at(actor->runtime, task->run);
-        int device;
-        switch (mu_enqueue_task(actor, run, task, &device)) {
-            case MU_ENQUEUED: break;
-            case MU_ENQUEUE_AWAIT: await_epoch(actor, task, device); break;
-            case MU_ENQUEUE_STARVED: starve(actor, task); break;
-        }
+           actor->tasks_in_flight < MU_ENQUEUE_AHEAD_TASKS && !makes_way(actor)) {
+        if (enqueue(actor, mu_task_list_take(&actor->ready)) && actor->hungriest) actor->passed++;
         count++;
         if (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) break;
     }
     return count > 0;
+}
+
+bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch) {
+    const mu_timeline *timeline = &actor->runtime->actors[device].timeline;
+    return mu_timeline_done(timeline) < epoch && mu_timeline_age_ns(timeline) > MU_SOON_NS;
+}
+
+/* Tasks whose epoch is done are ready, before others: they have waited. */
+static bool take_up_behind(mu_actor *actor) {
+    bool any = false;
+    for (uint32_t d = 0; d < actor->runtime->device_count && actor->held_tasks; d++) {
+        uint64_t done = mu_timeline_done(&actor->runtime->actors[d].timeline);
+        if (!actor->behind[d].first || (done == actor->behind_seen[d] && !actor->lost)) continue;
+        mu_task_list waiting = actor->behind[d], ready = {NULL, NULL, 0};
+        actor->behind[d] = (mu_task_list){NULL, NULL, 0};
+        actor->behind_seen[d] = done;
+        for (mu_task *task; (task = mu_task_list_take(&waiting));)
+            mu_task_list_append(actor->lost || task->epoch <= done ? &ready : &actor->behind[d], task);
+        actor->held_tasks -= ready.count;
+        any |= ready.first != NULL;
+        mu_task_list_append_all(&ready, &actor->ready);
+        actor->ready = ready;
+    }
+    return any;
 }
 
 static void close_and_hand_over(mu_actor *actor) {
@@ -263,8 +308,31 @@ static void close_and_hand_over(mu_actor *actor) {
     flush_outbox(actor);
 }
 
+/* What has just been seen done took no longer than this since the device began it: an upper bound for each kernel in it. A later,
+ * longer one raises the estimate slowly, for a bound is loose when the worker looks late. */
+static void note_pace(mu_actor *actor, uint64_t first, uint64_t last, uint64_t since_ns) {
+    uint64_t tasks = 0, elapsed = mu_now_ns() - since_ns;
+    for (uint64_t number = first; number <= last; number++) tasks += epoch_at(actor, number)->tasks;
+    if (tasks == 0) return;
+    elapsed = elapsed / tasks + 1;
+    for (uint64_t number = first; number <= last; number++)
+        for (mu_task_ref ref = epoch_at(actor, number)->tasks ? epoch_at(actor, number)->first : MU_NO_TASK;
+             ref != MU_NO_TASK;) {
+            const mu_task *task = task_at(actor->runtime, ref);
+            const mu_node *node = &mu_run_at(actor->runtime, task->run)->graph->nodes[task->node];
+            ref = task->epoch_next;
+            if (node->kind != MU_NODE_DISPATCH) continue;
+            atomic_uint *pace = &node->as.dispatch.kernel->pace_ns;
+            uint64_t known = atomic_load_explicit(pace, memory_order_relaxed), bound = elapsed;
+            if (known && bound > 2 * known) bound = 2 * known;
+            if (bound > UINT32_MAX / 2) bound = UINT32_MAX / 2;
+            if (bound != known) atomic_store_explicit(pace, (uint32_t)bound, memory_order_relaxed);
+        }
+}
+
 static bool look_for_completions(mu_actor *actor) {
     uint64_t before = actor->retired;
+    uint64_t since_ns = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
     muster_error error;
     if (!actor->lost && actor->retired + 1 < actor->timeline.open && mu_timeline_poll(&actor->timeline, &error))
         mu_actor_lose(actor, &error);
@@ -273,14 +341,20 @@ static bool look_for_completions(mu_actor *actor) {
         error.status = MUSTER_DEVICE_LOST;
         mu_actor_lose(actor, &error);
     }
+    /* Only other devices' workers ask. */
+    if (!actor->lost && actor->runtime->device_count > 1)
+        note_pace(actor, before + 1, mu_timeline_done(&actor->timeline), since_ns);
     while (!actor->lost && actor->retired < mu_timeline_done(&actor->timeline))
         mu_epoch_retire(actor, actor->retired + 1);
     if (actor->lost) {
         mu_task_list starved = actor->starved;
         actor->starved = (mu_task_list){NULL, NULL, 0};
         actor->hungriest = NULL;
-        for (mu_task *task; (task = mu_task_list_take(&starved));) mu_task_list_append(&actor->ready, task);
+        mu_task_list_append_all(&actor->ready, &starved);
+        mu_arrivals_abandon(actor);
+        take_up_behind(actor);
         mu_loss_end_everything(actor);
+        return actor->ready.first != NULL;
     }
     return actor->retired != before;
 }
@@ -309,7 +383,7 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
         return;
     }
     bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
-                   actor->retired_instances;
+                   actor->held_tasks || actor->arrivals.first || actor->retired_instances;
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
     if (!waiting && mu_module_cache_collect(actor->modules)) return;
     mu_mailbox_park(&actor->mailbox, waiting ? MU_POLL_INTERVAL_NS : MUSTER_FOREVER);
@@ -318,7 +392,7 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
 static void work(mu_actor *actor) {
     uint64_t idle_since_ns = 0;
     while (!actor->stopping || actor->deferred || actor->retired_instances || actor->ready.first ||
-           mu_mailbox_has_mail(&actor->mailbox)) {
+           actor->arrivals.first || mu_mailbox_has_mail(&actor->mailbox)) {
         bool busy = take_mail(actor);
         busy |= enqueue_ready(actor);
         close_and_hand_over(actor);
@@ -328,6 +402,8 @@ static void work(mu_actor *actor) {
         } else if (actor->starved.first && !actor->ready.first) {
             busy |= retry_starved(actor);
         }
+        busy |= mu_arrivals_poll(actor);
+        busy |= take_up_behind(actor);
         busy |= fail_starved(actor);
         run_deferred(actor);
         mu_instances_collect(actor);
@@ -356,6 +432,7 @@ static void tear_down(mu_actor *actor) {
         if (transfer->event && !actor->lost) mu_event_destroy(actor->device, transfer->event);
         mu_free(transfer);
     }
+    mu_arrivals_destroy(actor);
     mu_bursts_destroy(actor);
     mu_module_cache_destroy(actor->modules);
     mu_occupancy_cache_destroy(actor->occupancy);

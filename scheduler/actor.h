@@ -15,6 +15,7 @@
 #include "scheduler/timeline.h"
 
 typedef struct mu_actor mu_actor;
+typedef struct mu_arrival mu_arrival;
 typedef struct mu_call mu_call;
 
 typedef enum mu_mail_kind {
@@ -42,6 +43,7 @@ typedef struct mu_epoch {
     mu_task_ref first, last;
     uint32_t tasks, calls;
     mu_transfer *transfers;
+    uint64_t upload_bytes; /* that the dispatch lane waits for */
 } mu_epoch;
 
 typedef struct mu_task_list {
@@ -50,7 +52,8 @@ typedef struct mu_task_list {
 } mu_task_list;
 
 void mu_task_list_append(mu_task_list *list, mu_task *task);
-mu_task *mu_task_list_take(mu_task_list *list); /* the first; NULL when it is empty */
+mu_task *mu_task_list_take(mu_task_list *list);                       /* the first; NULL when it is empty */
+void mu_task_list_append_all(mu_task_list *list, mu_task_list *more); /* `more` is empty then */
 
 struct mu_actor {
     muster_runtime *runtime;
@@ -79,10 +82,19 @@ struct mu_actor {
     mu_task_list ready;       /* tasks to enqueue, oldest first */
     mu_task_list starved;     /* tasks that wait for memory, oldest first */
     const mu_task *hungriest; /* the one that has waited longest; no more than MU_OVERTAKES_MAX reservations pass it */
-    uint32_t overtaken;
-    uint64_t starved_since_ns;       /* when the oldest began to wait with nothing in flight; 0: not waiting */
-    mu_task_list awaiting;           /* tasks of other devices that want the open epoch closed */
-    uint64_t waited[MU_MAX_DEVICES]; /* last epoch of each device that our dispatch lane waits for */
+    uint32_t overtaken, passed; /* reservations since, and jobs enqueued, of those that need no memory too */
+    uint64_t starved_since_ns;  /* when the oldest began to wait with nothing in flight; 0: not waiting */
+    /* Tasks whose input is still on its way, or that come after an epoch which may take long: whatever is ready goes first. */
+    struct {
+        mu_arrival *first, *last; /* in the order of the upload lane */
+    } arrivals;
+    mu_arrival *spare_arrivals;
+    mu_task_list behind[MU_MAX_DEVICES];  /* by the device whose epoch, task->epoch, they wait for */
+    uint64_t behind_seen[MU_MAX_DEVICES]; /* of that device, done when its tasks were last looked at */
+    uint32_t held_tasks;                  /* all of these */
+    uint64_t upload_backlog_bytes;        /* on the upload lane, not known complete */
+    mu_task_list awaiting;                /* tasks of other devices that want the open epoch closed */
+    uint64_t waited[MU_MAX_DEVICES];      /* last epoch of each device that our dispatch lane waits for */
     struct { /* chains of tasks that became ready for other devices; posted once the epoch is closed */
         mu_task *first, *last;
     } outbox[MU_MAX_DEVICES];
@@ -131,23 +143,10 @@ void mu_epoch_retire(mu_actor *actor, uint64_t number);
 /* Closes the open epoch if anything is in it. */
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error);
 
-/* scheduler/bind.c: makes every access of a task valid on the device and `addresses[i]` its address there. *calls counts what
- * it put on the streams, also when it did not get to the end. */
-typedef enum mu_bind {
-    MU_BOUND,
-    MU_BIND_AWAIT,  /* *await_device and *await_epoch say which epoch must be closed first */
-    MU_BIND_MEMORY, /* no memory now; no reservation is held */
-    MU_BIND_FAILED  /* `error` is filled */
-} mu_bind;
-mu_bind mu_bind_task(mu_actor *actor, muster_run *run, const mu_task *task, mu_address *addresses, int *await_device,
-                     uint64_t *await_epoch, uint32_t *calls, muster_error *error);
-/* Device memory that a job needs for all it accesses, on a device that holds nothing of it yet: what no eviction can make less.
- * LIMIT_REACHED: more than can be counted. Any thread. */
-muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error);
-/* Where an access that is bound lies on the device. */
-mu_address mu_bind_address(mu_actor *actor, muster_buffer *buffer, const mu_access *access);
-/* The task's writes are lost: it failed after it was bound, or will never run. Any thread. */
-void mu_bind_undefine(muster_run *run, const mu_node *node);
+/* Whether `epoch` of `device` is not done and may take long: the device has been at its oldest epoch for a while. */
+bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch);
+/* The open epoch waits for so much on the upload lane. */
+void mu_epoch_add_upload(mu_actor *actor, uint64_t bytes);
 /* A transfer record of the open epoch. NULL: out of host memory. */
 mu_transfer *mu_actor_add_transfer(mu_actor *actor);
 

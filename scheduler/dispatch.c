@@ -95,6 +95,11 @@ static muster_status check_value_arg(const muster_arg *arg, uint32_t index, bool
             return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: its value is NULL", index);
         return MUSTER_OK;
     }
+    if (arg->kind == MUSTER_ARG_SCRATCH) {
+        if (arg->bytes && arg->bytes <= UINT64_MAX / 2) return MUSTER_OK;
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: scratch memory of %llu bytes; give 1 to 2^63 - 1",
+                       index, (unsigned long long)arg->bytes);
+    }
     if (arg->value_bytes != 4 && arg->value_bytes != 8)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: a shard offset or count has 4 or 8 bytes, not %u",
                        index, arg->value_bytes);
@@ -142,14 +147,14 @@ static muster_status check_arguments(const muster_graph *graph, const muster_dis
                        dispatch->kernel->name, info->parameter_count, dispatch->arg_count);
     for (uint32_t i = 0; i < dispatch->arg_count; i++) {
         const muster_arg *arg = &dispatch->args[i];
-        if (arg->kind < MUSTER_ARG_BUFFER || arg->kind > MUSTER_ARG_SHARD_COUNT)
+        if (arg->kind < MUSTER_ARG_BUFFER || arg->kind > MUSTER_ARG_SCRATCH)
             return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a kind of argument", i,
                            (int)arg->kind);
         muster_status status = arg->kind == MUSTER_ARG_BUFFER
                                    ? check_buffer_arg(graph, dispatch, i, extent, error)
                                    : check_value_arg(arg, i, sharded(dispatch), extent, error);
         if (status) return status;
-        uint32_t bytes = arg->kind == MUSTER_ARG_BUFFER ? 8 : arg->value_bytes;
+        uint32_t bytes = arg->kind == MUSTER_ARG_BUFFER || arg->kind == MUSTER_ARG_SCRATCH ? 8 : arg->value_bytes;
         if (info->parameters_known && info->parameter_bytes[i] != bytes)
             return mu_fail(error, MUSTER_ARGUMENT_MISMATCH, "parameter %u of kernel %s has %u bytes; argument has %u",
                            i, dispatch->kernel->name, info->parameter_bytes[i], bytes);

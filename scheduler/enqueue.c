@@ -4,53 +4,68 @@
 
 #include "base/error.h"
 #include "device/launch.h"
-#include "scheduler/buffer.h"
+#include "scheduler/arrivals.h"
+#include "scheduler/bind.h"
 #include "scheduler/loss.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
 #include "scheduler/shape.h"
 
-/* Makes the dispatch lane wait for an epoch of another device, once. */
-static mu_epoch_wait wait_once(mu_actor *actor, int device, uint64_t epoch, muster_error *error) {
-    if (epoch <= actor->waited[device]) return MU_EPOCH_DONE;
+/* What a task waits for on another device before it can be bound. */
+typedef enum waiting { WAIT_NONE, WAIT_CLOSE, WAIT_DONE, WAIT_FAILED } waiting;
+
+/* Makes the dispatch lane wait for an epoch of another device, once; not for one that may take long, for everything that is
+ * enqueued later would wait with it. */
+static waiting wait_once(mu_actor *actor, int device, uint64_t epoch, bool perhaps_long, muster_error *error) {
+    if (epoch <= actor->waited[device]) return WAIT_NONE;
     mu_timeline *timeline = &actor->runtime->actors[device].timeline;
+    if (mu_timeline_closed(timeline) >= epoch &&
+        (perhaps_long ? mu_timeline_done(timeline) < epoch : mu_actor_is_behind(actor, device, epoch)))
+        return WAIT_DONE;
     if (mu_timeline_done(timeline) < epoch) mu_bursts_flush(actor);
     mu_epoch_wait result = mu_timeline_wait(timeline, epoch, actor->device, MU_LANE_DISPATCH, error);
-    if (result == MU_EPOCH_DONE || result == MU_EPOCH_WAITED) actor->waited[device] = epoch;
-    return result;
+    if (result == MU_EPOCH_NOT_CLOSED) return WAIT_CLOSE;
+    if (result == MU_EPOCH_FAILED) return WAIT_FAILED;
+    actor->waited[device] = epoch;
+    return WAIT_NONE;
 }
 
 /* The runs this one follows: their work on other devices comes first. On this device the stream's order does it. */
-static mu_epoch_wait wait_for_gate(mu_actor *actor, muster_run *run, int *device, uint64_t *epoch,
-                                   muster_error *error) {
-    if (run->gate_passed[actor->index]) return MU_EPOCH_DONE;
+static waiting wait_for_gate(mu_actor *actor, muster_run *run, int *device, uint64_t *epoch, muster_error *error) {
+    if (run->gate_passed[actor->index]) return WAIT_NONE;
     for (int d = 0; d < (int)actor->runtime->device_count; d++) {
         if (d == actor->index) continue;
-        mu_epoch_wait result = wait_once(actor, d, run->order.gate[d], error);
-        if (result == MU_EPOCH_NOT_CLOSED || result == MU_EPOCH_FAILED) {
-            *device = d;
-            *epoch = run->order.gate[d];
-            return result;
-        }
+        waiting result = wait_once(actor, d, run->order.gate[d], false, error);
+        if (result == WAIT_NONE) continue;
+        *device = d;
+        *epoch = run->order.gate[d];
+        return result;
     }
     run->gate_passed[actor->index] = true;
-    return MU_EPOCH_DONE;
+    return WAIT_NONE;
 }
 
-static mu_epoch_wait wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_node *node, int *device,
-                                           uint64_t *epoch, muster_error *error) {
+/* A kernel that never ran here may take any time. */
+static bool may_be_long(const mu_node *node) {
+    if (node->kind != MU_NODE_DISPATCH) return false;
+    uint32_t pace = atomic_load_explicit(&node->as.dispatch.kernel->pace_ns, memory_order_relaxed);
+    return pace == 0 || pace > MU_SOON_NS;
+}
+
+static waiting wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_node *node, int *device,
+                                     uint64_t *epoch, muster_error *error) {
     for (uint32_t i = 0; i < node->pred_count; i++) {
         const mu_task *pred = mu_run_task(run, run->graph->preds[node->pred_first + i]);
         /* On this device, or skipped before it got to one: nothing to wait for. */
         if (pred->device == actor->index || pred->device == MUSTER_ANY_DEVICE) continue;
-        mu_epoch_wait result = wait_once(actor, pred->device, pred->epoch, error);
-        if (result == MU_EPOCH_NOT_CLOSED || result == MU_EPOCH_FAILED) {
-            *device = pred->device;
-            *epoch = pred->epoch;
-            return result;
-        }
+        waiting result =
+            wait_once(actor, pred->device, pred->epoch, may_be_long(&run->graph->nodes[pred->node]), error);
+        if (result == WAIT_NONE) continue;
+        *device = pred->device;
+        *epoch = pred->epoch;
+        return result;
     }
-    return MU_EPOCH_DONE;
+    return WAIT_NONE;
 }
 
 /* For the counters; negative when it cannot be told. Shapes repeat, so the last one is remembered in front of the cache. */
@@ -85,9 +100,11 @@ static uint32_t expected_launches(const mu_actor *actor, const muster_run *run) 
 static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu_node *node,
                           const mu_address *addresses, void **slots) {
     const mu_parameter *parameters = &run->graph->parameters[node->parameter_first];
+    const mu_address *scratch = addresses + node->access_count;
     for (uint32_t i = 0; i < node->parameter_count; i++)
-        slots[i] = parameters[i].bytes ? (void *)(run->values->data + parameters[i].index)
-                                       : (void *)&addresses[parameters[i].index];
+        slots[i] = parameters[i].bytes     ? (void *)(run->values->data + parameters[i].index)
+                   : parameters[i].scratch ? (void *)scratch++
+                                           : (void *)&addresses[parameters[i].index];
     const muster_kernel *kernel = node->as.dispatch.kernel;
     mu_launch launch = {
         .function = kernel->functions[actor->index],
@@ -171,6 +188,11 @@ static muster_status launch(mu_actor *actor, const muster_run *run, const mu_tas
     if (launch.cooperative || node->as.dispatch.extra) return launch_special(actor, run, node, &launch, error);
     bool taken = false;
     muster_status status = MUSTER_OK;
+    /* Scratch memory is not there any more when a burst is refused and launched again. */
+    if (!alone && (node->flags & MU_NODE_SCRATCH)) {
+        mu_bursts_flush(actor);
+        alone = true;
+    }
     if (!alone) status = mu_bursts_add(actor, task, &launch, expected_launches(actor, run), &taken, error);
     if (!status && !taken) {
         if (!alone) mu_bursts_flush(actor);
@@ -193,7 +215,8 @@ static muster_status start(mu_actor *actor, const muster_run *run, const mu_task
         case MU_NODE_FILL:
             return mu_fill(actor->device, MU_LANE_DISPATCH, addresses[0], node->as.fill.pattern,
                            node->as.fill.pattern_bytes, accesses[0].high - accesses[0].low, error);
-        case MU_NODE_JOIN: return MUSTER_OK;
+        case MU_NODE_JOIN:
+        case MU_NODE_PREFETCH: return MUSTER_OK;
         case MU_NODE_DISPATCH: break;
     }
     return mu_fail(error, MUSTER_INTERNAL, "a node of kind %d", node->kind);
@@ -244,56 +267,69 @@ void mu_enqueue_again(mu_actor *actor, mu_task_ref ref) {
     mu_bind_undefine(run, node);
 }
 
-mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int *device) {
-    const mu_node *node = &run->graph->nodes[task->node];
-    muster_error error;
+/* Everything that comes before the task on other devices. */
+static waiting wait_for_others(mu_actor *actor, muster_run *run, const mu_node *node, int *device, uint64_t *epoch,
+                               muster_error *error) {
+    if (actor->runtime->device_count == 1) return WAIT_NONE;
+    waiting result = wait_for_gate(actor, run, device, epoch, error);
+    return result == WAIT_NONE ? wait_for_predecessors(actor, run, node, device, epoch, error) : result;
+}
+
+/* Waits and binds; MU_BOUND when the task can be put on the stream. */
+static mu_bind prepare(mu_actor *actor, muster_run *run, mu_task_binding *b) {
+    muster_error *error = b->error;
     if (actor->lost) {
-        mu_enqueue_failed(actor, run, task, &actor->loss);
-        return MU_ENQUEUED;
+        mu_error_copy(error, &actor->loss);
+        return MU_BIND_FAILED;
     }
-    if (atomic_load_explicit(&run->failed_late, memory_order_relaxed) && predecessor_failed(run, node)) {
-        mu_fail(&error, MUSTER_PREDECESSOR_FAILED, "a predecessor's launch failed");
-        mu_enqueue_failed(actor, run, task, &error);
-        return MU_ENQUEUED;
+    if (atomic_load_explicit(&run->failed_late, memory_order_relaxed) && predecessor_failed(run, b->node)) {
+        mu_fail(error, MUSTER_PREDECESSOR_FAILED, "a predecessor's launch failed");
+        return MU_BIND_FAILED;
     }
-    uint64_t epoch = 0;
-    mu_epoch_wait waited = MU_EPOCH_DONE;
-    if (actor->runtime->device_count > 1) {
-        waited = wait_for_gate(actor, run, device, &epoch, &error);
-        if (waited == MU_EPOCH_DONE) waited = wait_for_predecessors(actor, run, node, device, &epoch, &error);
+    switch (wait_for_others(actor, run, b->node, &b->await_device, &b->await_epoch, error)) {
+        case WAIT_NONE: break;
+        case WAIT_CLOSE: return MU_BIND_AWAIT;
+        case WAIT_DONE: return MU_BIND_EPOCH;
+        case WAIT_FAILED: return MU_BIND_FAILED;
     }
     /* Only now, so that what follows this run comes after what this run follows. */
-    if (waited == MU_EPOCH_DONE && mu_run_stopped(run)) {
-        mu_run_fail_stopped(run, node, &error);
-        mu_enqueue_failed(actor, run, task, &error);
-        return MU_ENQUEUED;
+    if (mu_run_stopped(run)) {
+        mu_run_fail_stopped(run, b->node, error);
+        return MU_BIND_FAILED;
     }
-    mu_bind bound = waited == MU_EPOCH_NOT_CLOSED ? MU_BIND_AWAIT
-                    : waited == MU_EPOCH_FAILED   ? MU_BIND_FAILED
-                                                  : MU_BOUND;
+    return b->node->parameter_count || b->node->access_count ? mu_bind_task(b) : MU_BOUND;
+}
+
+mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int *device) {
     mu_address addresses[MU_MAX_PARAMETERS];
-    uint32_t calls = 0;
-    if (bound == MU_BOUND && node->access_count)
-        bound = mu_bind_task(actor, run, task, addresses, device, &epoch, &calls, &error);
-    switch (bound) {
-        case MU_BOUND: break;
-        case MU_BIND_AWAIT:
-            mu_epoch_add_calls(actor, calls);
-            task->epoch = epoch;
-            return MU_ENQUEUE_AWAIT;
-        case MU_BIND_MEMORY: mu_epoch_add_calls(actor, calls); return MU_ENQUEUE_STARVED;
-        case MU_BIND_FAILED:
-            mu_epoch_add_calls(actor, calls);
-            mu_enqueue_failed(actor, run, task, &error);
+    muster_error error;
+    mu_task_binding b = {.actor = actor,
+                         .run = run,
+                         .task = task,
+                         .node = &run->graph->nodes[task->node],
+                         .addresses = addresses,
+                         .error = &error};
+    mu_bind_let_go(actor, run, task);
+    mu_bind bound = prepare(actor, run, &b);
+    if (bound == MU_BOUND) {
+        mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+        mu_count(counters, &counters->admissions, 1);
+        if (!start(actor, run, task, addresses, &error)) {
+            join_epoch(actor, run, task, b.calls + 1);
             return MU_ENQUEUED;
+        }
+        bound = MU_BIND_FAILED;
     }
-    mu_device_counters *counters = mu_device_counters_mutable(actor->device);
-    mu_count(counters, &counters->admissions, 1);
-    if (start(actor, run, task, addresses, &error)) {
-        mu_epoch_add_calls(actor, calls);
-        mu_enqueue_failed(actor, run, task, &error);
-        return MU_ENQUEUED;
+    mu_epoch_add_calls(actor, b.calls);
+    *device = b.await_device;
+    switch (bound) {
+        case MU_BIND_AWAIT: task->epoch = b.await_epoch; return MU_ENQUEUE_AWAIT;
+        case MU_BIND_EPOCH: task->epoch = b.await_epoch; return MU_ENQUEUE_BEHIND;
+        case MU_BIND_ARRIVAL: mu_arrival_wait(actor, b.arrival, task); return MU_ENQUEUE_HELD;
+        case MU_BIND_MEMORY: return MU_ENQUEUE_STARVED;
+        case MU_BOUND:
+        case MU_BIND_FAILED: break;
     }
-    join_epoch(actor, run, task, calls + 1);
+    mu_enqueue_failed(actor, run, task, &error);
     return MU_ENQUEUED;
 }

@@ -44,7 +44,7 @@ void mu_instance_retire(mu_actor *actor, mu_instance *instance) {
 
 /* Acquire pairs with the release of whoever unpinned it: its copy is complete. */
 static bool in_use(const mu_actor *actor, const mu_instance *instance) {
-    return atomic_load_explicit(&instance->pins, memory_order_acquire) ||
+    return instance->holds || atomic_load_explicit(&instance->pins, memory_order_acquire) ||
            mu_timeline_done(&actor->timeline) < instance->last_use;
 }
 
@@ -59,7 +59,7 @@ void mu_instances_collect(mu_actor *actor) {
         *link = instance->next;
         muster_error error;
         if (!actor->lost &&
-            mu_device_free(actor->device, MU_LANE_UPLOAD, instance->allocation, instance->charged_bytes, &error))
+            mu_device_free(actor->device, MU_LANE_MEMORY, instance->allocation, instance->charged_bytes, &error))
             mu_actor_lose(actor, &error);
         mu_free(instance);
     }

@@ -70,6 +70,7 @@ void mu_graph_release(muster_graph *graph) {
     mu_free(graph->extras);
     mu_free(graph->phases);
     mu_free(graph->counters);
+    mu_free(graph->scratches);
     mu_free(graph->preds);
     mu_free(graph->succs);
     mu_free(graph->roots);
@@ -96,6 +97,7 @@ mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
                            .extras = graph->extra_count,
                            .phases = graph->phase_count,
                            .counters = graph->counter_count,
+                           .scratches = graph->scratch_count,
                            .value_bytes = graph->values->bytes};
 }
 
@@ -121,6 +123,7 @@ void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
     if (buffers_added) rebuild_index(graph);
     graph->extra_count = mark->extras;
     graph->phase_count = mark->phases;
+    graph->scratch_count = mark->scratches;
     graph->node_count = mark->nodes;
     graph->job_count = mark->jobs;
     graph->access_count = mark->accesses;
@@ -184,16 +187,24 @@ bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buff
     return true;
 }
 
-static bool add_parameter(muster_graph *graph, mu_node *node, uint32_t index, uint32_t bytes, bool derived) {
+static bool add_parameter(muster_graph *graph, mu_node *node, mu_parameter parameter) {
     if (!mu_grow(&graph->parameters, &graph->parameter_capacity, graph->parameter_count + 1, sizeof *graph->parameters))
         return false;
-    graph->parameters[graph->parameter_count++] = (mu_parameter){index, bytes, derived};
+    graph->parameters[graph->parameter_count++] = parameter;
     node->parameter_count++;
     return true;
 }
 
 bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access) {
-    return add_parameter(graph, node, access, 0, false);
+    return add_parameter(graph, node, (mu_parameter){.index = access});
+}
+
+bool mu_graph_add_scratch(muster_graph *graph, mu_node *node, uint64_t bytes) {
+    if (!mu_grow(&graph->scratches, &graph->scratch_capacity, graph->scratch_count + 1, sizeof *graph->scratches))
+        return false;
+    graph->scratches[graph->scratch_count] = bytes;
+    node->flags |= MU_NODE_SCRATCH;
+    return add_parameter(graph, node, (mu_parameter){.index = (uint32_t)graph->scratch_count++, .scratch = true});
 }
 
 bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived) {
@@ -202,7 +213,7 @@ bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, u
     if (offset + bytes > UINT32_MAX || !mu_grow(&values->data, &values->capacity, offset + bytes, 1)) return false;
     memcpy(values->data + offset, value, bytes);
     values->bytes = (uint32_t)(offset + bytes);
-    return add_parameter(graph, node, (uint32_t)offset, bytes, derived);
+    return add_parameter(graph, node, (mu_parameter){(uint32_t)offset, bytes, derived, false});
 }
 
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel) {
@@ -334,6 +345,32 @@ muster_status muster_graph_fill(muster_graph *graph, muster_buffer *buffer, uint
         if (!mu_graph_add_access(graph, node, buffer, MUSTER_WRITE, offset, offset + bytes, false))
             status = mu_fail_host_memory(error, "a fill", sizeof(mu_access));
     }
+    if (status)
+        mu_graph_rewind(graph, &mark);
+    else if (job)
+        *job = added;
+    return status;
+}
+
+muster_status muster_graph_prefetch(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
+                                    int device, muster_job *job, muster_error *error) {
+    muster_status status;
+    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
+        (status = mu_handle_check(buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error)) ||
+        (status = mu_graph_check_open(graph, error)) ||
+        (status = mu_graph_check_range(buffer, offset, bytes, "buffer", error)))
+        return status;
+    if (device < 0 || device >= (int)graph->handle.runtime->device_count)
+        return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %u", device,
+                       graph->handle.runtime->device_count);
+    if (bytes == 0) bytes = buffer->bytes - offset;
+    mu_graph_mark mark = mu_graph_get_mark(graph);
+    muster_job added;
+    mu_node *node;
+    status = add_simple_job(graph, bytes ? MU_NODE_PREFETCH : MU_NODE_JOIN, &added, &node, error);
+    if (!status) node->pin = (int16_t)device;
+    if (!status && bytes && !mu_graph_add_access(graph, node, buffer, MUSTER_READ, offset, offset + bytes, false))
+        status = mu_fail_host_memory(error, "a prefetch", sizeof(mu_access));
     if (status)
         mu_graph_rewind(graph, &mark);
     else if (job)

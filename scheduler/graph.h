@@ -19,7 +19,8 @@ typedef enum mu_node_kind {
     MU_NODE_DISPATCH,
     MU_NODE_COPY, /* accesses: source, destination */
     MU_NODE_FILL,
-    MU_NODE_JOIN /* does nothing; stands between many predecessors and many successors */
+    MU_NODE_JOIN,    /* does nothing; stands between many predecessors and many successors */
+    MU_NODE_PREFETCH /* nothing but its access: the range is on the device once it has ended */
 } mu_node_kind;
 
 /* One buffer range that a node accesses. */
@@ -32,14 +33,16 @@ typedef struct mu_access {
 
 /* One kernel parameter: the address of an access, or a value. */
 typedef struct mu_parameter {
-    uint32_t index;       /* of the access within the node, or the byte offset in the graph's values */
-    uint32_t bytes : 31;  /* 0: an address */
+    uint32_t index; /* of the access within the node, the byte offset in the graph's values, or in its scratch sizes */
+    uint32_t bytes : 30;  /* 0: an address */
     uint32_t derived : 1; /* a shard's offset or count: not the application's to set */
+    uint32_t scratch : 1; /* the address of memory that the launch has for itself */
 } mu_parameter;
 
 enum {
     MU_NODE_COOPERATIVE = 1u << 0,
     MU_NODE_BUILT_IN = 1u << 1, /* a kernel of ours: its arguments are not the job's */
+    MU_NODE_SCRATCH = 1u << 3,  /* some parameter is scratch memory */
     MU_NODE_REPEAT = 1u << 2    /* the node before it once more: same accesses and parameters, and on the same device */
 };
 
@@ -127,6 +130,8 @@ struct muster_graph {
     size_t phase_count, phase_capacity;
     mu_counter **counters;
     size_t counter_count, counter_capacity;
+    uint64_t *scratches; /* bytes */
+    size_t scratch_count, scratch_capacity;
 
     uint32_t *preds, *succs, *roots; /* set by sealing */
     size_t pred_total, root_count;
@@ -134,7 +139,7 @@ struct muster_graph {
 
 /* How much was there before a job was added, to take it back on failure. */
 typedef struct mu_graph_mark {
-    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters;
+    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters, scratches;
     uint32_t value_bytes;
 } mu_graph_mark;
 
@@ -148,6 +153,7 @@ bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buff
                          uint64_t high, bool exact);
 bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access);
 bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived);
+bool mu_graph_add_scratch(muster_graph *graph, mu_node *node, uint64_t bytes);
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel);
 /* Every node of `job` after every node of `pred`. */
 bool mu_graph_add_edges(muster_graph *graph, muster_job job, muster_job pred);

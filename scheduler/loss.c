@@ -1,4 +1,5 @@
 #include "scheduler/loss.h"
+#include "scheduler/bind.h"
 
 #include "base/error.h"
 #include "scheduler/runtime.h"

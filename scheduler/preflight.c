@@ -5,6 +5,7 @@
 #include "device/diagnostic.h"
 #include "device/geometry.h"
 #include "device/residency.h"
+#include "scheduler/bind.h"
 #include "scheduler/dispatch.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"

@@ -14,6 +14,8 @@ struct muster_kernel {
     muster_program *program;
     char *name;
     muster_kernel *next; /* of the program */
+    /* How long a launch takes at most, as far as is known; 0: it never ran. Relaxed: an estimate that any worker makes. */
+    atomic_uint pace_ns;
     /* What every device agrees on: the strictest limits, and the parameters. */
     mu_function_info info;
     mu_function functions[]; /* per device; constant once the kernel is returned */

@@ -35,7 +35,8 @@ typedef struct mu_task {
     atomic_uchar poisoned; /* some predecessor failed; relaxed, ordered by `pending` */
     int16_t device;
     uint16_t status;        /* muster_status; final when ENDED */
-    uint16_t starved;       /* it waited for memory: counted once */
+    bool starved;           /* it waited for memory: counted once */
+    bool held;              /* its instances are held until its input has arrived (scheduler/bind.h) */
     mu_task_ref epoch_next; /* next task of its epoch */
 } mu_task;
 

@@ -27,10 +27,11 @@ struct muster_runtime {
     mu_log log;
     mu_driver *driver;
     uint32_t device_count;
-    uint32_t started_actors; /* fewer than device_count only while creating fails */
-    mu_actor *actors;        /* device_count of them */
-    mu_host *host;           /* NULL only while creating fails */
+    mu_host *host; /* NULL only while creating fails */
     mu_watches watches;
+    uint32_t started_actors;                     /* fewer than device_count only while creating fails */
+    mu_actor *actors;                            /* device_count of them */
+    bool direct[MU_MAX_DEVICES][MU_MAX_DEVICES]; /* the first copies from the second without the host; constant */
     mu_order order;
     const mu_placement *placement;
     atomic_uint placement_turn;

@@ -63,6 +63,7 @@ static bool add_argument(muster_graph *graph, mu_node *node, const mu_checked_di
                 graph, node,
                 arg->value_bytes <= sizeof arg->value.inline_bytes ? arg->value.inline_bytes : arg->value.pointer,
                 arg->value_bytes, false);
+        case MUSTER_ARG_SCRATCH: return mu_graph_add_scratch(graph, node, arg->bytes);
         case MUSTER_ARG_SHARD_OFFSET:
         case MUSTER_ARG_SHARD_COUNT: break;
     }

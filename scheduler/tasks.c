@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "scheduler/actor.h"
+#include "scheduler/bind.h"
 #include "scheduler/runtime.h"
 
 /* ----------------------------------------------------------------------------------------------------------- posts -- */
@@ -24,6 +25,17 @@ void mu_task_list_append(mu_task_list *list, mu_task *task) {
         list->first = task;
     list->last = task;
     list->count++;
+}
+
+void mu_task_list_append_all(mu_task_list *list, mu_task_list *more) {
+    if (!more->first) return;
+    if (list->last)
+        list->last->message.link.next = &more->first->message.link;
+    else
+        list->first = more->first;
+    list->last = more->last;
+    list->count += more->count;
+    *more = (mu_task_list){NULL, NULL, 0};
 }
 
 mu_task *mu_task_list_take(mu_task_list *list) {

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include "base/clock.h"
+
 enum { PIN_BITS = 16 };
 
 static mu_epoch_slot *slot_of(mu_timeline *timeline, uint64_t epoch) { return &timeline->slots[epoch % MU_EPOCH_RING]; }
@@ -11,6 +13,7 @@ muster_status mu_timeline_init(mu_timeline *timeline, mu_device *device, muster_
     timeline->open = 1;
     atomic_init(&timeline->closed, 0);
     atomic_init(&timeline->done, 0);
+    atomic_init(&timeline->since_ns, 0);
     for (int i = 0; i < MU_EPOCH_RING; i++) {
         atomic_init(&timeline->slots[i].guard, 0);
         timeline->slots[i].event = NULL;
@@ -50,6 +53,8 @@ muster_status mu_timeline_close(mu_timeline *timeline, muster_error *error) {
     muster_status status = mu_event_record(timeline->device, MU_LANE_DISPATCH, slot_of(timeline, epoch)->event, error);
     if (status) return status;
     take_over(timeline, epoch + 1);
+    if (atomic_load_explicit(&timeline->done, memory_order_relaxed) + 1 == epoch)
+        atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
     timeline->open = epoch + 1;
     /* Pairs with mu_timeline_closed: whoever sees the epoch closed may wait for its recorded event. */
     atomic_store_explicit(&timeline->closed, epoch, memory_order_release);
@@ -58,7 +63,7 @@ muster_status mu_timeline_close(mu_timeline *timeline, muster_error *error) {
 
 muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
     uint64_t closed = atomic_load_explicit(&timeline->closed, memory_order_relaxed);
-    uint64_t done = atomic_load_explicit(&timeline->done, memory_order_relaxed);
+    uint64_t done = atomic_load_explicit(&timeline->done, memory_order_relaxed), before = done;
     while (done < closed) {
         bool complete = false;
         muster_status status = mu_event_poll(timeline->device, slot_of(timeline, done + 1)->event, &complete, error);
@@ -67,7 +72,14 @@ muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
         done++;
         atomic_store_explicit(&timeline->done, done, memory_order_release);
     }
+    if (done != before) atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
     return MUSTER_OK;
+}
+
+uint64_t mu_timeline_age_ns(const mu_timeline *timeline) {
+    if (mu_timeline_done(timeline) == mu_timeline_closed(timeline)) return 0;
+    uint64_t since = atomic_load_explicit(&timeline->since_ns, memory_order_relaxed), now = mu_now_ns();
+    return now > since ? now - since : 0;
 }
 
 mu_epoch_wait mu_timeline_wait(mu_timeline *timeline, uint64_t epoch, mu_device *device, mu_lane lane,

@@ -29,6 +29,9 @@ typedef struct mu_timeline {
      * with the acquire load of a consumer, which then sees the event. `done`: the last epoch known complete. */
     _Alignas(MU_CACHE_LINE) atomic_uint_fast64_t closed;
     atomic_uint_fast64_t done;
+    /* Since when the oldest epoch that is not done has been the oldest, or when it was closed if nothing was before it. Relaxed:
+     * others estimate by it whether the device is at something long. */
+    atomic_uint_fast64_t since_ns;
     _Alignas(MU_CACHE_LINE) mu_epoch_slot slots[MU_EPOCH_RING];
 } mu_timeline;
 
@@ -49,6 +52,9 @@ static inline uint64_t mu_timeline_closed(const mu_timeline *timeline) {
 static inline uint64_t mu_timeline_done(const mu_timeline *timeline) {
     return atomic_load_explicit(&timeline->done, memory_order_acquire);
 }
+
+/* How long the device has been at its oldest epoch; 0 when all are done. Any thread. */
+uint64_t mu_timeline_age_ns(const mu_timeline *timeline);
 
 typedef enum mu_epoch_wait {
     MU_EPOCH_DONE,       /* complete: no wait was needed */

@@ -67,6 +67,7 @@ PROGRAMS = [
     program("tests", "//tests/cache:validation_cache_test"),
     program("tests", "//tests/scheduler:admission_gpu_test"),
     program("tests", "//tests/scheduler:admission_test"),
+    program("tests", "//tests/scheduler:arrivals_test"),
     program("tests", "//tests/scheduler:buffer_test"),
     program("tests", "//tests/scheduler:coherence_test"),
     program("tests", "//tests/scheduler:completion_test"),

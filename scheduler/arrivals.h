@@ -1,0 +1,58 @@
+/* Arrivals: content on its way to a device that no kernel waits for on a stream.
+ *
+ * A short upload is joined: the dispatch lane waits for it by an event, and the task is launched behind that. A long one would
+ * hold up every kernel behind that wait, for a device has one dispatch lane. So it becomes an arrival, and the task that needs
+ * it is held in the worker until the content is there; whatever else is ready goes first. Content counts as valid on the device
+ * (scheduler/coherence.h) only when its arrival is complete.
+ *
+ * A task whose input is on its way never starts the same copy again: it waits for the arrival that exists. The order of jobs
+ * keeps writers away from a range that is arriving, for the task that asked for it counts as not enqueued until then, also when
+ * its run is cancelled. By the actor's worker. */
+#ifndef MUSTER_SCHEDULER_ARRIVALS_H
+#define MUSTER_SCHEDULER_ARRIVALS_H
+
+#include "scheduler/actor.h"
+
+struct mu_arrival {
+    mu_arrival *next;
+    muster_buffer *buffer; /* a reference is held */
+    mu_instance *instance; /* held */
+    uint64_t low, high;
+    mu_instance *source; /* pinned, or NULL */
+    mu_event event;      /* behind the copy on the upload lane; kept when the record is used again */
+    mu_task_list waiting;
+};
+
+/* Content that has to come: what it is, and from where. */
+typedef struct mu_incoming {
+    uint64_t low, high;
+    bool zero;
+    bool undefined;        /* lost since the task was looked at: a device went away with its writer */
+    int source;            /* MUSTER_ANY_DEVICE: the host */
+    uint64_t stamp;        /* of the source device */
+    mu_instance *instance; /* of the source, pinned by the caller; NULL: none, of the host */
+    mu_address address;    /* there */
+} mu_incoming;
+
+/* Puts the copy on the upload lane. */
+muster_status mu_incoming_copy(mu_actor *actor, const muster_buffer *buffer, const mu_instance *to,
+                               const mu_incoming *from, muster_error *error);
+
+/* Starts an arrival of `from` in `to`; it takes over the pin of the source. NULL: `error` is filled, the pin is the caller's. */
+mu_arrival *mu_arrival_start(mu_actor *actor, muster_buffer *buffer, mu_instance *to, const mu_incoming *from,
+                             muster_error *error);
+/* The arrival that overlaps the range of the buffer and begins first, or NULL. */
+mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, uint64_t low, uint64_t high);
+/* The task goes back to the ready tasks when the arrival is complete. */
+void mu_arrival_wait(mu_actor *actor, mu_arrival *arrival, mu_task *task);
+
+/* Looks for complete arrivals. Whether there were any. */
+bool mu_arrivals_poll(mu_actor *actor);
+/* The device is lost: nothing arrives any more; the waiting tasks become ready, to end. */
+void mu_arrivals_abandon(mu_actor *actor);
+void mu_arrivals_destroy(mu_actor *actor);
+
+/* Whether a task that still lacks `bytes` is held for them rather than joined, for the sake of what else is ready. */
+bool mu_arrivals_are_slow(const mu_actor *actor, uint64_t bytes);
+
+#endif

@@ -1,0 +1,293 @@
+/* The device memory of buffers, and scratch memory: reserved in the ledger, allocated, put in the place of what it replaces.
+ *
+ * An access that no instance covers gets a new one for the union of its range and the instances that overlap it; their content
+ * moves over on the dispatch lane and they are freed once nothing uses them. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "scheduler/arrivals.h"
+#include "scheduler/bind.h"
+#include "scheduler/evict.h"
+#include "scheduler/loss.h"
+#include "scheduler/runtime.h"
+
+/* ------------------------------------------------------------------------------------------------------------ sizes -- */
+
+/* What an instance of [low, high) is allocated with: the range, and what keeps its alignment. */
+static uint64_t instance_bytes(uint64_t low, uint64_t high) { return high - low + low % MU_ALIGNMENT_BYTES; }
+
+/* What a device copies for an access: a small buffer as a whole, so that it never has to move, unless only the part is meant. */
+static void copied_range(const mu_access *access, const muster_buffer *buffer, uint64_t *low, uint64_t *high) {
+    bool whole = !access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES;
+    *low = whole ? 0 : access->low;
+    *high = whole ? buffer->bytes : access->high;
+}
+
+muster_status mu_instance_range(const mu_task_binding *b, const mu_access *access, uint64_t *low, uint64_t *high,
+                                uint64_t *bytes) {
+    muster_buffer *buffer = mu_access_buffer(b, access);
+    copied_range(access, buffer, low, high);
+    mu_coherence_hull(&buffer->coherence, b->actor->index, low, high);
+    return mu_allocation_bucket(instance_bytes(*low, *high), bytes, b->error);
+}
+
+muster_status mu_scratch_bytes(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; node->flags & MU_NODE_SCRATCH && i < node->parameter_count; i++) {
+        const mu_parameter *parameter = &graph->parameters[node->parameter_first + i];
+        if (!parameter->scratch) continue;
+        uint64_t bucket;
+        muster_status status = mu_allocation_bucket(graph->scratches[parameter->index], &bucket, error);
+        if (status) return status;
+        if (__builtin_add_overflow(sum, bucket, &sum))
+            return mu_fail(error, MUSTER_LIMIT_REACHED,
+                           "the job has more than 2^64 bytes of scratch memory; shrink it");
+    }
+    *bytes = sum;
+    return MUSTER_OK;
+}
+
+muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error) {
+    mu_access parts[MU_MAX_PARAMETERS]; /* disjoint: what overlaps gets one instance */
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->access_count; i++) {
+        mu_access part = graph->accesses[node->access_first + i];
+        copied_range(&graph->accesses[node->access_first + i], graph->buffers[part.buffer].buffer, &part.low,
+                     &part.high);
+        for (uint32_t k = 0; k < count;) {
+            if (parts[k].buffer != part.buffer || parts[k].high <= part.low || part.high <= parts[k].low) {
+                k++;
+                continue;
+            }
+            if (parts[k].low < part.low) part.low = parts[k].low;
+            if (parts[k].high > part.high) part.high = parts[k].high;
+            parts[k] = parts[--count];
+            k = 0; /* it is wider now */
+        }
+        parts[count++] = part;
+    }
+    uint64_t sum = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        uint64_t bucket;
+        muster_status status = mu_allocation_bucket(instance_bytes(parts[k].low, parts[k].high), &bucket, error);
+        if (status) return status;
+        if (__builtin_add_overflow(sum, bucket, &sum))
+            return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
+    }
+    uint64_t scratch;
+    muster_status status = mu_scratch_bytes(graph, node, &scratch, error);
+    if (status) return status;
+    if (__builtin_add_overflow(sum, scratch, &sum))
+        return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
+    *bytes = sum;
+    return MUSTER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ reserve -- */
+
+static mu_bind granted(mu_task_binding *b, uint64_t bytes) {
+    mu_actor *actor = b->actor;
+    b->reserved_bytes += bytes;
+    if (actor->hungriest == b->task)
+        actor->hungriest = NULL;
+    else if (actor->hungriest)
+        actor->overtaken++;
+    return MU_BOUND;
+}
+
+/* What the job accesses must be there at once: more than the device can give is refused before anything is allocated, however
+ * much of it is there already. */
+static mu_bind refuse_if_it_never_fits(mu_task_binding *b, uint64_t missing) {
+    const mu_ledger *ledger = mu_device_ledger(b->actor->device);
+    uint64_t required = 0, capacity = mu_ledger_capacity(ledger);
+    if (mu_bind_required(b->run->graph, b->node, &required, b->error)) return MU_BIND_FAILED;
+    if (required < missing) required = missing;
+    if (required <= capacity) return MU_BOUND;
+    mu_ledger_view view = mu_ledger_read(ledger);
+    mu_fail(b->error, MUSTER_NEVER_FITS,
+            "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be "
+            "evicted): "
+            "shard the dispatch, shrink its buffers, or raise the budget",
+            (unsigned long long)required, b->actor->index, (unsigned long long)capacity,
+            (unsigned long long)view.budget, (unsigned long long)view.fixed);
+    return MU_BIND_FAILED;
+}
+
+/* The budget does not have it now. Cached pool memory and a fresh look at what is free may help at once; else copies of other
+ * buffers are given up, which takes until what uses them is complete. */
+static mu_bind make_room(mu_task_binding *b, uint64_t bytes) {
+    mu_device *device = b->actor->device;
+    mu_ledger *ledger = mu_device_ledger(device);
+    if (mu_ledger_sample_age_ns(ledger, mu_now_ns()) > MU_MEMORY_SAMPLE_AGE_NS) {
+        if (mu_device_trim(device, b->error) || mu_device_sample_memory(device, b->error)) return MU_BIND_FAILED;
+        if (mu_ledger_reserve(ledger, bytes) == MU_GRANTED) return granted(b, bytes);
+    }
+    uint64_t available = mu_ledger_available(ledger);
+    mu_evict(b->actor, bytes > available ? bytes - available : 0, b->run, b->node);
+    return MU_BIND_MEMORY;
+}
+
+mu_bind mu_instance_reserve(mu_task_binding *b, uint64_t bytes) {
+    mu_ledger *ledger = mu_device_ledger(b->actor->device);
+    mu_bind result = refuse_if_it_never_fits(b, bytes);
+    if (result != MU_BOUND) return result;
+    const mu_task *first = b->actor->hungriest;
+    if (first && first != b->task && b->actor->overtaken >= MU_OVERTAKES_MAX) return MU_BIND_MEMORY;
+    switch (mu_ledger_reserve(ledger, bytes)) {
+        case MU_GRANTED: return granted(b, bytes);
+        case MU_NOT_NOW: return make_room(b, bytes);
+        case MU_NEVER: break;
+    }
+    /* A module was loaded meanwhile; unless one was unloaded as well. */
+    return refuse_if_it_never_fits(b, bytes) == MU_BIND_FAILED ? MU_BIND_FAILED : MU_BIND_MEMORY;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- join -- */
+
+/* What follows on `to` comes after what is on `from` so far. */
+static muster_status join(mu_task_binding *b, mu_lane from, const mu_lane *to, int count) {
+    mu_device *device = b->actor->device;
+    mu_transfer *transfer = mu_actor_add_transfer(b->actor);
+    muster_status status = transfer ? MUSTER_OK : mu_fail_host_memory(b->error, "a transfer", sizeof *transfer);
+    if (!status && !transfer->event) status = mu_event_create(device, &transfer->event, b->error);
+    if (!status) status = mu_event_record(device, from, transfer->event, b->error);
+    for (int i = 0; i < count && !status; i++) status = mu_event_wait(device, to[i], transfer->event, b->error);
+    /* Instances count as present, and whatever uses them next would not wait for them. */
+    if (status) mu_actor_lose(b->actor, b->error);
+    return status;
+}
+
+muster_status mu_bind_join_memory(mu_task_binding *b) {
+    static const mu_lane users[] = {MU_LANE_DISPATCH, MU_LANE_UPLOAD};
+    if (!b->allocated) return MUSTER_OK;
+    b->allocated = false;
+    mu_bursts_flush(b->actor);
+    return join(b, MU_LANE_MEMORY, users, 2);
+}
+
+muster_status mu_bind_join_upload(mu_task_binding *b) {
+    static const mu_lane users[] = {MU_LANE_DISPATCH};
+    if (!b->uploading) return MUSTER_OK;
+    b->uploading = false;
+    mu_bursts_flush(b->actor);
+    return join(b, MU_LANE_UPLOAD, users, 1);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- make -- */
+
+/* An allocation of `bytes`, a bucket's size, out of what is reserved. */
+static mu_bind allocate(mu_task_binding *b, uint64_t bytes, mu_instance **out) {
+    if (bytes > b->reserved_bytes) { /* an earlier access of this task widened the union */
+        mu_bind more = mu_instance_reserve(b, bytes - b->reserved_bytes);
+        if (more != MU_BOUND) return more;
+    }
+    mu_instance *instance = mu_alloc_zeroed(1, sizeof *instance);
+    if (!instance) {
+        mu_fail_host_memory(b->error, "a device copy of a buffer", sizeof *instance);
+        return MU_BIND_FAILED;
+    }
+    muster_status status = mu_device_alloc(b->actor->device, MU_LANE_MEMORY, bytes, &instance->allocation, b->error);
+    if (status) {
+        mu_free(instance);
+        return status == MUSTER_OUT_OF_DEVICE_MEMORY ? MU_BIND_MEMORY : MU_BIND_FAILED;
+    }
+    mu_instance_link(b->actor, instance);
+    b->reserved_bytes -= bytes;
+    b->allocated = true;
+    b->calls++;
+    instance->charged_bytes = bytes;
+    *out = instance;
+    return MU_BOUND;
+}
+
+static void move_content(mu_task_binding *b, mu_coherence *table, const mu_instance *to, mu_instance *from,
+                         muster_status *status) {
+    int me = b->actor->index;
+    uint64_t at = from->low;
+    while (!*status && at < from->high) {
+        mu_coherence_lock(table);
+        const mu_segment segment = table->segments[mu_coherence_find(table, at)];
+        mu_coherence_unlock(table);
+        uint64_t end = segment.high < from->high ? segment.high : from->high;
+        if (segment.valid & MU_LOCATION_DEVICE(me)) {
+            mu_bursts_flush(b->actor);
+            *status = mu_copy_within(b->actor->device, MU_LANE_DISPATCH, to->address + (at - to->low),
+                                     from->address + (at - from->low), end - at, b->error);
+            b->calls++;
+            from->last_use = b->actor->timeline.open;
+        }
+        at = end;
+    }
+}
+
+/* Takes the device's instances that overlap `instance` out of the table, chained, and puts it there. */
+static mu_instance *replace(mu_coherence *table, int me, mu_instance *instance) {
+    mu_instance **link = &table->instances[me], *replaced = NULL;
+    while (*link) {
+        mu_instance *other = *link;
+        if (other->high <= instance->low || instance->high <= other->low) {
+            link = &other->next;
+            continue;
+        }
+        *link = other->next;
+        other->next = replaced;
+        replaced = other;
+        instance->holds += other->holds; /* of tasks, which find it by their ranges */
+    }
+    instance->next = table->instances[me];
+    table->instances[me] = instance;
+    return replaced;
+}
+
+mu_bind mu_instance_make(mu_task_binding *b, const mu_access *access) {
+    muster_buffer *buffer = mu_access_buffer(b, access);
+    mu_coherence *table = &buffer->coherence;
+    int me = b->actor->index;
+    uint64_t low, high, bucket;
+    mu_coherence_lock(table);
+    muster_status status = mu_instance_range(b, access, &low, &high, &bucket);
+    mu_coherence_unlock(table);
+    if (status) return MU_BIND_FAILED;
+    mu_instance *instance;
+    mu_bind result = allocate(b, bucket, &instance);
+    if (result != MU_BOUND) return result;
+    instance->address = instance->allocation + low % MU_ALIGNMENT_BYTES;
+    instance->low = low;
+    instance->high = high;
+    instance->buffer = buffer;
+    mu_coherence_lock(table);
+    mu_instance *replaced = replace(table, me, instance);
+    if (replaced) {
+        /* What is valid here moves in this epoch: others may read it only after that. */
+        instance->last_use = b->actor->timeline.open;
+        mu_coherence_restamp(table, low, high, me, b->actor->timeline.open);
+    }
+    mu_coherence_unlock(table);
+    if (replaced) status = mu_bind_join_memory(b);
+    while (replaced) {
+        mu_instance *next = replaced->next;
+        move_content(b, table, instance, replaced, &status);
+        mu_instance_retire(b->actor, replaced);
+        replaced = next;
+    }
+    return status ? MU_BIND_FAILED : MU_BOUND;
+}
+
+mu_bind mu_scratch_make(mu_task_binding *b, mu_address *addresses) {
+    const muster_graph *graph = b->run->graph;
+    for (uint32_t i = 0, made = 0; b->node->flags & MU_NODE_SCRATCH && i < b->node->parameter_count; i++) {
+        const mu_parameter *parameter = &graph->parameters[b->node->parameter_first + i];
+        if (!parameter->scratch) continue;
+        uint64_t bucket;
+        mu_instance *instance;
+        if (mu_allocation_bucket(graph->scratches[parameter->index], &bucket, b->error)) return MU_BIND_FAILED;
+        mu_bind result = allocate(b, bucket, &instance);
+        if (result != MU_BOUND) return result;
+        instance->last_use = b->actor->timeline.open;
+        addresses[made++] = instance->allocation;
+        mu_instance_retire(b->actor, instance);
+    }
+    return MU_BOUND;
+}
