@@ -210,7 +210,8 @@ MUSTER_API muster_status muster_runtime_create(const muster_config *config, must
 
 /* Waits up to timeout_ns for unfinished runs, then stops the workers and frees everything. Every handle made from the
  * runtime is destroyed with it. Must not be called while another thread is inside a call on this runtime.
- * Callbacks of runs that have ended are run first, and count as unfinished while they run. Must not be called by a callback.
+ * Callbacks of runs that have ended are run first, and count as unfinished while they run. Runs that are still open are closed when
+ * nothing else is left. Must not be called by a callback.
  * TIMEOUT: work is still running; nothing was destroyed and the runtime can still be used. Blocks. */
 MUSTER_API muster_status muster_runtime_destroy(muster_runtime *runtime, uint64_t timeout_ns, muster_error *error);
 
@@ -686,6 +687,24 @@ MUSTER_API muster_status muster_preflight_dispatch(muster_runtime *runtime, cons
  * Errors: GRAPH_CYCLE, QUEUE_FULL, OUT_OF_HOST_MEMORY, KERNEL_FAULT. A failing job does not fail submit. */
 MUSTER_API muster_status muster_submit(muster_runtime *runtime, muster_graph *graph, muster_run **run,
                                        muster_error *error);
+
+/* Opens a run to which graphs are added while earlier ones execute, for work that becomes known bit by bit: one handle to wait for,
+ * cancel, or be told of the end of. It ends when it is closed and everything in it has ended; everything about runs below is about
+ * the whole then. Errors: OUT_OF_HOST_MEMORY, KERNEL_FAULT. */
+MUSTER_API muster_status muster_run_open(muster_runtime *runtime, muster_run **run, muster_error *error);
+
+/* Adds the graph, which takes its place in the order of runs now, as if it was submitted: it follows what was added before only
+ * where they share a buffer, and a job that fails concerns later graphs only through the data it leaves undefined. Jobs are
+ * numbered through: job j of the graph is job *first + j of the run (`first` may be NULL), and graphs that several threads add are
+ * numbered in the order in which they take effect. A graph may be added again, and to several runs. What is kept of a graph to answer
+ * muster_run_job_result, it and 48 bytes a job, is freed with the run.
+ * Errors, and nothing was added: those of muster_submit; INVALID_STATE when the run is closed or was submitted; CANCELLED or
+ * DEADLINE_PASSED when it was ended early; LIMIT_REACHED (2^32 - 1 jobs in all). */
+MUSTER_API muster_status muster_run_add(muster_run *run, muster_graph *graph, muster_job *first, muster_error *error);
+
+/* Nothing is added any more: the run ends with what is in it. Closing again does nothing. Ending a run early does not close it;
+ * muster_run_destroy does. INVALID_STATE: it was submitted. */
+MUSTER_API muster_status muster_run_close(muster_run *run, muster_error *error);
 
 /* Waits until every job of the run has ended. OK: all succeeded. TIMEOUT: not yet; the run goes on. Otherwise the first
  * failure (by job id), as in muster_run_job_result. Blocks; may be called again and from several threads. */

@@ -15,13 +15,13 @@
 
 static bool uses(const muster_run *run, const muster_program *program) {
     const muster_graph *graph = run->graph;
-    for (size_t i = 0; i < graph->kernel_count; i++)
+    for (size_t i = 0; graph && i < graph->kernel_count; i++)
         if (graph->kernels[i]->program == program) return true;
     return false;
 }
 
 /* Runs that use the program and are not complete. A run in the list of handles has a graph that does not change any
- * more, and neither is freed before the run has left the list. */
+ * more, or is an open one, whose parts are in the list; and neither is freed before the run has left the list. */
 static uint32_t unfinished_runs(muster_runtime *runtime, const muster_program *program) {
     uint32_t count = 0;
     pthread_mutex_lock(&runtime->handle_lock);

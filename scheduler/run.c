@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "scheduler/buffer.h"
 #include "scheduler/completion.h"
+#include "scheduler/open_run.h"
 #include "scheduler/runtime.h"
 #include "scheduler/wait.h"
 
@@ -89,13 +90,23 @@ static void run_ready(mu_order_entry *entry) {
     mu_tasks_dispatch(run->handle.runtime, NULL, run, first);
 }
 
+muster_run *mu_run_alloc(void) {
+    muster_run *run = mu_alloc_aligned(MU_CACHE_LINE, sizeof *run);
+    if (!run) return NULL;
+    memset(run, 0, sizeof *run);
+    pthread_mutex_init(&run->lock, NULL);
+    mu_cond_init(&run->changed);
+    return run;
+}
+
 static void run_free(muster_run *run) {
     mu_order_entry_destroy(&run->order);
     mu_values_release(run->values);
-    mu_graph_release(run->graph);
+    if (run->graph) mu_graph_release(run->graph);
     pthread_cond_destroy(&run->changed);
     pthread_mutex_destroy(&run->lock);
     mu_completion_free(run->completion);
+    mu_open_run_free(run->open);
     mu_free(run->tasks);
     mu_free_aligned(run);
 }
@@ -106,51 +117,46 @@ void mu_run_release(muster_run *run) {
     run_free(run);
 }
 
+static void init_tasks(muster_run *run, const muster_graph *graph) {
+    memset(run->tasks, 0, graph->node_count * sizeof *run->tasks);
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        run->tasks[i].run = run->slot;
+        run->tasks[i].node = i;
+        run->tasks[i].device = MUSTER_ANY_DEVICE;
+        atomic_init(&run->tasks[i].pending, graph->nodes[i].pred_count);
+    }
+    run->task_count = (uint32_t)graph->node_count;
+    atomic_init(&run->unenqueued, run->task_count);
+    atomic_init(&run->unended, run->task_count);
+}
+
 static muster_status make_run(muster_graph *graph, mu_values *values, muster_run **out, muster_error *error) {
     muster_runtime *runtime = graph->handle.runtime;
-    size_t task_bytes = (graph->node_count + 1) * sizeof(mu_task);
-    muster_run *run = mu_alloc_aligned(MU_CACHE_LINE, sizeof *run);
-    mu_task *tasks = mu_alloc(task_bytes);
+    size_t task_bytes = graph->node_count * sizeof(mu_task);
+    muster_run *run = mu_run_alloc();
     muster_status status = MUSTER_OK;
-    if (!run || !tasks) {
+    if (!run || !(run->tasks = mu_alloc(task_bytes))) {
         status = mu_fail_host_memory(error, "the tasks of a run", sizeof *run + task_bytes);
-        goto free_memory;
+        goto free_run;
     }
-    memset(run, 0, sizeof *run);
     status = mu_order_entry_init(&runtime->order, &run->order, (uint32_t)graph->buffer_count, error);
-    if (status) goto free_memory;
+    if (status) goto free_run;
     for (size_t i = 0; i < graph->buffer_count; i++) {
         run->order.uses[i].state = &graph->buffers[i].buffer->order;
         run->order.uses[i].writes = graph->buffers[i].writes;
     }
     run->order.ready = run_ready;
     status = mu_run_table_add(runtime, run, error);
-    if (status) goto free_order;
-    memset(tasks, 0, task_bytes);
-    for (uint32_t i = 0; i < graph->node_count; i++) {
-        tasks[i].run = run->slot;
-        tasks[i].node = i;
-        tasks[i].device = MUSTER_ANY_DEVICE;
-        atomic_init(&tasks[i].pending, graph->nodes[i].pred_count);
-    }
+    if (status) goto free_run;
+    init_tasks(run, graph);
     mu_handle_retain(&graph->handle);
     run->graph = graph;
     run->values = mu_values_retain(values);
-    run->tasks = tasks;
-    run->task_count = (uint32_t)graph->node_count;
-    atomic_init(&run->unenqueued, run->task_count);
-    atomic_init(&run->unended, run->task_count);
-    atomic_init(&run->done, false);
-    pthread_mutex_init(&run->lock, NULL);
-    mu_cond_init(&run->changed);
     mu_handle_init(&run->handle, MU_TAG_RUN, runtime);
     *out = run;
     return MUSTER_OK;
-free_order:
-    mu_order_entry_destroy(&run->order);
-free_memory:
-    mu_free_aligned(run);
-    mu_free(tasks);
+free_run:
+    if (run) run_free(run);
     return status;
 }
 
@@ -177,11 +183,7 @@ static void run_is_finished(muster_runtime *runtime, size_t jobs) {
     pthread_mutex_unlock(&runtime->run_lock);
 }
 
-static void complete(muster_run *run) {
-    muster_runtime *runtime = run->handle.runtime;
-    uint32_t jobs = run->task_count;
-    mu_order_leave(&runtime->order, &run->order);
-    mu_run_table_remove(runtime, run->slot);
+void mu_run_announce(muster_run *run) {
     pthread_mutex_lock(&run->lock);
     atomic_store_explicit(&run->done, true, memory_order_release);
     bool told = run->completion != NULL;
@@ -189,65 +191,89 @@ static void complete(muster_run *run) {
     pthread_cond_broadcast(&run->changed);
     pthread_mutex_unlock(&run->lock);
     if (told) mu_completion_end(run);
+}
+
+static void complete(muster_run *run) {
+    muster_runtime *runtime = run->handle.runtime;
+    uint32_t jobs = run->task_count;
+    mu_order_leave(&runtime->order, &run->order);
+    mu_run_table_remove(runtime, run->slot);
+    mu_run_announce(run);
+    if (run->parent) mu_open_run_part_ended(run);
     mu_run_release(run);
     run_is_finished(runtime, jobs); /* last: the runtime may be destroyed once it is idle */
 }
 
-muster_status muster_submit(muster_runtime *runtime, muster_graph *graph, muster_run **out, muster_error *error) {
+muster_status mu_run_make(muster_runtime *runtime, muster_graph *graph, muster_run **run, muster_error *error) {
     muster_status status;
-    if ((status = mu_handle_check(runtime, MU_TAG_RUNTIME, NULL, "runtime", error)) ||
-        (status = mu_handle_check(graph, MU_TAG_GRAPH, runtime, "graph", error)) ||
+    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, runtime, "graph", error)) ||
         (status = mu_runtime_check(runtime, error)))
         return status;
-    if (!out) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "run is NULL; pass where to store the handle");
     pthread_mutex_lock(&graph->lock);
     status = mu_graph_seal(graph, error);
     mu_values *values = status ? NULL : mu_values_retain(graph->values);
     pthread_mutex_unlock(&graph->lock);
-    if (status) return status;
-    muster_run *run;
-    status = admit_run(runtime, graph->node_count, error);
-    if (status) goto release_values;
-    status = make_run(graph, values, &run, error);
-    if (status) goto unadmit;
-    mu_handle_retain(&run->handle); /* until it is complete */
-    if (run->task_count == 0) {
-        complete(run);
-    } else if ((status = mu_order_enter(&runtime->order, &run->order, error))) {
-        mu_run_table_remove(runtime, run->slot);
-        mu_run_release(run);
-        mu_run_release(run);
-        goto unadmit;
-    }
-    mu_values_release(values);
-    *out = run;
-    return MUSTER_OK;
-unadmit:
-    run_is_finished(runtime, graph->node_count);
+    if (status || (status = admit_run(runtime, graph->node_count, error))) goto release_values;
+    status = make_run(graph, values, run, error);
+    if (status) run_is_finished(runtime, graph->node_count);
 release_values:
     mu_values_release(values);
     return status;
+}
+
+void mu_run_discard(muster_run *run) {
+    muster_runtime *runtime = run->handle.runtime;
+    uint32_t jobs = run->task_count;
+    mu_run_table_remove(runtime, run->slot);
+    mu_run_release(run);
+    run_is_finished(runtime, jobs);
+}
+
+muster_status mu_run_enter(muster_run *run, muster_error *error) {
+    mu_handle_retain(&run->handle); /* until it is complete */
+    if (run->task_count == 0) {
+        complete(run);
+        return MUSTER_OK;
+    }
+    muster_status status = mu_order_enter(&run->handle.runtime->order, &run->order, error);
+    if (!status) return MUSTER_OK;
+    mu_run_release(run);
+    mu_run_discard(run);
+    return status;
+}
+
+muster_status muster_submit(muster_runtime *runtime, muster_graph *graph, muster_run **out, muster_error *error) {
+    muster_status status = mu_handle_check(runtime, MU_TAG_RUNTIME, NULL, "runtime", error);
+    if (status) return status;
+    if (!out) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "run is NULL; pass where to store the handle");
+    muster_run *run;
+    if ((status = mu_run_make(runtime, graph, &run, error)) || (status = mu_run_enter(run, error))) return status;
+    *out = run;
+    return MUSTER_OK;
 }
 
 /* -------------------------------------------------------------------------------------------------------- progress -- */
 
 void mu_run_stop(muster_run *run, muster_status why) {
     unsigned running = MUSTER_OK;
-    atomic_compare_exchange_strong_explicit(&run->stopped, &running, why, memory_order_relaxed, memory_order_relaxed);
+    if (atomic_compare_exchange_strong_explicit(&run->stopped, &running, why, memory_order_relaxed,
+                                                memory_order_relaxed) &&
+        run->open)
+        mu_open_run_stop(run, why);
 }
 
 muster_status mu_run_fail_stopped(const muster_run *run, const mu_node *node, muster_error *error) {
     muster_status why = mu_run_stopped(run);
     if (why == MUSTER_DEADLINE_PASSED)
         return mu_fail(error, why, "the deadline of the run passed before job %u was started; give it more time",
-                       node->job);
-    return mu_fail(error, why, "the run was cancelled before job %u was started", node->job);
+                       mu_run_job(run, node));
+    return mu_fail(error, why, "the run was cancelled before job %u was started", mu_run_job(run, node));
 }
 
 void mu_run_fail(muster_run *run, mu_task *task, muster_status status, const muster_error *error) {
     task->status = (uint16_t)status;
     if (status == MUSTER_PREDECESSOR_FAILED) return;
-    muster_job job = run->graph->nodes[task->node].job;
+    muster_job job = mu_run_job(run, &run->graph->nodes[task->node]);
     pthread_mutex_lock(&run->lock);
     if (run->failure.status == MUSTER_OK || job < run->failure.job) {
         if (error)
@@ -272,6 +298,19 @@ void mu_run_ended(muster_run *run, uint32_t count) {
 
 /* ------------------------------------------------------------------------------------------------------ public waits -- */
 
+/* With the run's lock held. */
+static muster_status say_unfinished(const muster_run *run, uint64_t timeout_ns, muster_error *error) {
+    double seconds = (double)timeout_ns * 1e-9;
+    if (!run->open)
+        return mu_fail(error, MUSTER_TIMEOUT, "%u of %u tasks of the run have not ended after %.3f s; wait again",
+                       atomic_load_explicit(&run->unended, memory_order_relaxed), run->task_count, seconds);
+    mu_open_run_counts counts = mu_open_run_count(run);
+    return mu_fail(error, MUSTER_TIMEOUT,
+                   "the run is %s, and %zu of its %zu graphs have not ended after %.3f s; %s, then wait again",
+                   counts.closed ? "closed" : "open", counts.unended, counts.parts, seconds,
+                   counts.closed ? "give them time" : "close it");
+}
+
 muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error *error) {
     muster_status status = mu_handle_check(run, MU_TAG_RUN, NULL, "run", error);
     if (status) return status;
@@ -288,9 +327,7 @@ muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error
     if (done)
         status = mu_error_copy(error, run->failure.status ? &run->failure : NULL);
     else
-        status = mu_fail(error, MUSTER_TIMEOUT, "%u of %u tasks of the run have not ended after %.3f s; wait again",
-                         atomic_load_explicit(&run->unended, memory_order_relaxed), run->task_count,
-                         (double)timeout_ns * 1e-9);
+        status = say_unfinished(run, timeout_ns, error);
     pthread_mutex_unlock(&run->lock);
     return status;
 }
@@ -304,7 +341,11 @@ muster_status muster_run_job_result(const muster_run *run, muster_job job, muste
         return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                        "result->struct_size is %zu; set it to sizeof(muster_job_result), %zu", result->struct_size,
                        sizeof *result);
+    if (run->open) run = mu_open_run_part(run, job);
+    if (!run) return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u: no graph with that job was added to the run", job);
     const muster_graph *graph = run->graph;
+    const muster_job number = job;
+    job -= run->first_job;
     if (job >= graph->job_count)
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u: the graph has %zu jobs", job, graph->job_count);
     muster_job_result found = {sizeof found, MUSTER_OK, MUSTER_ANY_DEVICE, 0};
@@ -312,7 +353,7 @@ muster_status muster_run_job_result(const muster_run *run, muster_job job, muste
     for (uint32_t i = graph->job_nodes[job]; i < mu_graph_job_end(graph, job); i++) {
         const mu_task *task = &run->tasks[i];
         if (atomic_load_explicit(&task->state, memory_order_acquire) != MU_TASK_ENDED)
-            return mu_fail(error, MUSTER_INVALID_STATE, "job %u has not ended; wait for the run first", job);
+            return mu_fail(error, MUSTER_INVALID_STATE, "job %u has not ended; wait for the run first", number);
         muster_status own = (muster_status)task->status;
         if (own == MUSTER_PREDECESSOR_FAILED)
             caused = own;
@@ -339,6 +380,7 @@ muster_status muster_run_cancel(muster_run *run, muster_error *error) {
 
 void muster_run_destroy(muster_run *run) {
     if (!run || run->handle.tag != MU_TAG_RUN) return;
+    if (run->open) mu_open_run_close(run);
     run->handle.released = true;
     if (run->completion) mu_completion_close(run);
     mu_run_release(run);

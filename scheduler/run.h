@@ -41,6 +41,7 @@ typedef struct mu_task {
 } mu_task;
 
 typedef struct mu_completion mu_completion;
+typedef struct mu_open_run mu_open_run;
 
 struct muster_run {
     mu_handle handle;
@@ -67,16 +68,35 @@ struct muster_run {
     atomic_uint stopped;
     /* What few runs have: a deadline, somebody to tell of the end (scheduler/completion.h). NULL until first asked for; `lock`. */
     mu_completion *completion;
+    mu_open_run *open; /* of an open run, which has no graph, no tasks and no place in the order; else NULL */
+    /* Of a part of an open run; else NULL and 0. */
+    muster_run *parent; /* a reference is held until this one has ended */
+    muster_job first_job;
     /* Per device, its worker only: whether its dispatch lane has waited for the order's gate. */
     bool gate_passed[MU_MAX_DEVICES];
 };
 
 static inline mu_task_ref mu_task_ref_of(const mu_task *task) { return (mu_task_ref)task->run << 32 | task->node; }
+/* The node's job as the application numbers it. */
+static inline muster_job mu_run_job(const muster_run *run, const mu_node *node) { return run->first_job + node->job; }
 /* OK, or why jobs that are not enqueued yet end. */
 static inline muster_status mu_run_stopped(const muster_run *run) {
     return (muster_status)atomic_load_explicit(&run->stopped, memory_order_relaxed);
 }
 static inline mu_task *mu_run_task(muster_run *run, uint32_t node) { return &run->tasks[node]; }
+
+/* A zeroed run with its lock, which is nobody's handle yet: to be given one before it is released. NULL: out of host memory. */
+muster_run *mu_run_alloc(void);
+
+/* The two halves of a submit. Makes a run of the graph that counts as unfinished and has not taken its place in the order: it
+ * is entered or discarded next. The errors of muster_submit. */
+muster_status mu_run_make(muster_runtime *runtime, muster_graph *graph, muster_run **run, muster_error *error);
+void mu_run_discard(muster_run *run);
+/* It is on its way from then on, and may have ended when this returns. OUT_OF_HOST_MEMORY: it is discarded. */
+muster_status mu_run_enter(muster_run *run, muster_error *error);
+
+/* The run has ended: tells everybody who waits or asked to be told. Once, by who holds a reference. */
+void mu_run_announce(muster_run *run);
 
 /* Drops one reference; the last frees the run. */
 void mu_run_release(muster_run *run);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "scheduler/acquire.h"
 #include "scheduler/buffer.h"
+#include "scheduler/open_run.h"
 #include "scheduler/program.h"
 #include "scheduler/shard.h"
 #include "scheduler/wait.h"
@@ -192,8 +193,8 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
 
 /* ---------------------------------------------------------------------------------------------------------- destroy -- */
 
-static muster_status wait_until_idle(muster_runtime *runtime, uint64_t timeout_ns, muster_error *error) {
-    uint64_t deadline = mu_deadline_ns(timeout_ns);
+static muster_status wait_until_idle(muster_runtime *runtime, uint64_t deadline, uint64_t timeout_ns,
+                                     muster_error *error) {
     pthread_mutex_lock(&runtime->run_lock);
     while ((runtime->unfinished_runs || runtime->unfinished_callbacks) &&
            mu_cond_wait_until(&runtime->idle, &runtime->run_lock, deadline)) {
@@ -251,7 +252,11 @@ muster_status muster_runtime_destroy(muster_runtime *runtime, uint64_t timeout_n
     if (mu_host_is_current(runtime))
         return mu_fail(error, MUSTER_INVALID_STATE,
                        "a callback or host job of the runtime cannot destroy it; let another thread");
-    if ((status = wait_until_idle(runtime, timeout_ns, error))) return status;
+    uint64_t deadline = mu_deadline_ns(timeout_ns);
+    /* Open runs end when nothing else is left, and those who wait for that are told before everything goes away. */
+    do {
+        if ((status = wait_until_idle(runtime, deadline, timeout_ns, error))) return status;
+    } while (mu_open_runs_close_one(runtime));
     destroy_handles(runtime);
     free_runtime(runtime);
     return MUSTER_OK;

@@ -81,6 +81,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:host_test"),
     program("tests", "//tests/scheduler:injection_test"),
     program("tests", "//tests/scheduler:mailbox_test"),
+    program("tests", "//tests/scheduler:open_run_test"),
     program("tests", "//tests/scheduler:order_test"),
     program("tests", "//tests/scheduler:partition_test"),
     program("tests", "//tests/scheduler:preflight_test"),
