@@ -1,5 +1,6 @@
 #include "tests/device/fake_driver.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,7 +32,10 @@ typedef struct object {
         if (early != CUDA_SUCCESS) return early;                                                                       \
     } while (0)
 
-static CUresult enter_call(enum fake_entry entry) {
+/* Copy threads call too: contexts and pinned memory. What they may touch is under this. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUresult count_call(enum fake_entry entry) {
     fake->calls[entry]++;
     if (fake->total_calls < FAKE_LOG) fake->log[fake->total_calls] = entry;
     if (++fake->total_calls == fake->fail_at) return fake->fail_code;
@@ -42,6 +46,27 @@ static CUresult enter_call(enum fake_entry entry) {
         return code;
     }
     return CUDA_SUCCESS;
+}
+
+static CUresult enter_call(enum fake_entry entry) {
+    pthread_mutex_lock(&lock);
+    CUresult code = count_call(entry);
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+uint64_t fake_total_calls(void) {
+    pthread_mutex_lock(&lock);
+    uint64_t calls = fake->total_calls;
+    pthread_mutex_unlock(&lock);
+    return calls;
+}
+
+void fake_fail_call(uint64_t number, CUresult code) {
+    pthread_mutex_lock(&lock);
+    fake->fail_at = number;
+    fake->fail_code = code;
+    pthread_mutex_unlock(&lock);
 }
 
 /* Kept until the fake ends, so that a handle given back twice is seen and one that a lost device kept is no leak. */
@@ -297,19 +322,40 @@ static CUresult mem_get_info(size_t *free_bytes, size_t *total_bytes) {
     return CUDA_SUCCESS;
 }
 
+/* What is in front of each piece of pinned memory, which is aligned like a page. */
+typedef struct host_block {
+    struct host_block *next;
+    size_t bytes;
+} host_block;
+enum { HOST_HEADER = 4096 };
+static host_block *host_blocks;
+
 static CUresult mem_host_alloc(void **pointer, size_t bytes, unsigned int flags) {
     ENTER(mem_host_alloc);
     NEEDS_CONTEXT();
     assert_int_equal(flags, CU_MEMHOSTALLOC_PORTABLE);
-    *pointer = malloc(bytes);
+    host_block *made = aligned_alloc(HOST_HEADER, HOST_HEADER + (bytes + HOST_HEADER - 1) / HOST_HEADER * HOST_HEADER);
+    if (!made) return CUDA_ERROR_OUT_OF_MEMORY;
+    *pointer = (char *)made + HOST_HEADER;
+    pthread_mutex_lock(&lock);
+    *made = (host_block){.next = host_blocks, .bytes = bytes};
+    host_blocks = made;
     fake->live.pinned++;
+    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
 static CUresult mem_free_host(void *pointer) {
     CUresult code = enter_call(FAKE_mem_free_host); /* gives back in any case */
-    free(pointer);
+    pthread_mutex_lock(&lock);
+    host_block **link = &host_blocks;
+    while (*link && (char *)*link + HOST_HEADER != pointer) link = &(*link)->next;
+    host_block *gone = *link;
+    assert_non_null(gone);
+    *link = gone->next;
     fake->live.pinned--;
+    pthread_mutex_unlock(&lock);
+    free(gone);
     return code;
 }
 
@@ -888,6 +934,10 @@ void fake_driver_finish(void) {
     for (allocation *next; allocations; allocations = next) {
         next = allocations->next;
         free(allocations);
+    }
+    for (host_block *next; host_blocks; host_blocks = next) {
+        next = host_blocks->next;
+        free(host_blocks);
     }
     free(fake);
     fake = NULL;

@@ -81,6 +81,10 @@ fake_driver *fake_driver_create(void);
 /* Asserts that nothing is live and the table was released, and frees it. */
 void fake_driver_finish(void);
 
+/* total_calls, and setting fail_at and fail_code, for tests in which other threads may be calling. */
+uint64_t fake_total_calls(void);
+void fake_fail_call(uint64_t number, CUresult code);
+
 bool fake_nothing_live(void);
 int fake_current_depth(void);             /* contexts current on this thread */
 CUcontext fake_current(void);             /* the top one, NULL when none */

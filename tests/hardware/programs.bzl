@@ -37,6 +37,7 @@ PROGRAMS = [
     program("tests", "//tests/device:module_test"),
     program("tests", "//tests/device:peer_test"),
     program("tests", "//tests/device:residency_test"),
+    program("tests", "//tests/device:staging_test"),
     program("tests", "//tests/device:telemetry_test"),
     program("tests", "//tests/device/sim:config_test"),
     program("tests", "//tests/device/sim:heap_test"),
