@@ -364,6 +364,23 @@ void mu_actor_defer(mu_actor *actor, mu_call *call) {
     actor->deferred = call;
 }
 
+/* Copy threads are done with pieces, or pieces have left their lanes. */
+static bool advance_staging(mu_actor *actor) {
+    if (actor->lost) mu_staging_lose(actor->staging, &actor->loss);
+    bool moved = mu_staging_advance(actor->staging);
+    const muster_error *refusal = mu_staging_refusal(actor->staging);
+    if (refusal && !actor->staging_reported) {
+        actor->staging_reported = true;
+        mu_log_line(
+            &actor->runtime->log, MUSTER_LOG_WARNING,
+            "device %d: too little pinned memory for staging, so copies from and to pageable memory are slow: %s",
+            actor->index, refusal->message);
+    }
+    return moved;
+}
+
+static void wake(void *user) { mu_mailbox_nudge(&((mu_actor *)user)->mailbox); }
+
 static void run_deferred(mu_actor *actor) {
     mu_call *call = actor->deferred;
     actor->deferred = NULL;
@@ -383,7 +400,8 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
         return;
     }
     bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
-                   actor->held_tasks || actor->arrivals.first || actor->retired_instances;
+                   actor->held_tasks || actor->arrivals.first || actor->retired_instances ||
+                   mu_staging_is_active(actor->staging);
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
     if (!waiting && mu_module_cache_collect(actor->modules)) return;
     mu_mailbox_park(&actor->mailbox, waiting ? MU_POLL_INTERVAL_NS : MUSTER_FOREVER);
@@ -392,7 +410,7 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
 static void work(mu_actor *actor) {
     uint64_t idle_since_ns = 0;
     while (!actor->stopping || actor->deferred || actor->retired_instances || actor->ready.first ||
-           actor->arrivals.first || mu_mailbox_has_mail(&actor->mailbox)) {
+           actor->arrivals.first || mu_staging_is_active(actor->staging) || mu_mailbox_has_mail(&actor->mailbox)) {
         bool busy = take_mail(actor);
         busy |= enqueue_ready(actor);
         close_and_hand_over(actor);
@@ -402,6 +420,7 @@ static void work(mu_actor *actor) {
         } else if (actor->starved.first && !actor->ready.first) {
             busy |= retry_starved(actor);
         }
+        busy |= advance_staging(actor);
         busy |= mu_arrivals_poll(actor);
         busy |= take_up_behind(actor);
         busy |= fail_starved(actor);
@@ -433,6 +452,8 @@ static void tear_down(mu_actor *actor) {
         mu_free(transfer);
     }
     mu_arrivals_destroy(actor);
+    if (actor->staging && actor->lost) mu_staging_lose(actor->staging, &actor->loss);
+    mu_staging_destroy(actor->staging);
     mu_bursts_destroy(actor);
     mu_module_cache_destroy(actor->modules);
     mu_occupancy_cache_destroy(actor->occupancy);
@@ -447,6 +468,7 @@ static muster_status set_up(mu_actor *actor, muster_error *error) {
         !(status = mu_occupancy_cache_create(actor->device, &actor->occupancy, error)))
         status = mu_module_cache_create(actor->device, actor->occupancy, &actor->modules, error);
     if (!status) status = mu_bursts_create(actor, error);
+    if (!status) status = mu_staging_create(actor->device, actor->runtime->copier, wake, actor, &actor->staging, error);
     *epoch_at(actor, actor->timeline.open) = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
     if (status) tear_down(actor);
     return status;

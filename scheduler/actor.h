@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "cache/module_cache.h"
+#include "device/staging.h"
 #include "scheduler/bursts.h"
 #include "scheduler/coherence.h"
 #include "scheduler/run.h"
@@ -61,6 +62,7 @@ struct mu_actor {
     mu_device *device;
     mu_module_cache *modules;
     mu_occupancy_cache *occupancy;
+    mu_staging *staging; /* copies from and to pageable memory; the worker's, as everything of the device */
     pthread_t thread;
     mu_mailbox mailbox;
     /* Jobs placed here and not ended: what placement compares. Relaxed: an estimate. */
@@ -102,7 +104,8 @@ struct mu_actor {
     mu_instance *lru_oldest, *lru_newest; /* the device's instances, by last use */
     mu_instance *retired_instances;       /* out of their buffers' tables: to free once unused */
     mu_transfer *spare_transfers;
-    uint32_t evictions; /* instances whose content is on the way to the host */
+    uint32_t evictions;    /* instances whose content is on the way to the host */
+    bool staging_reported; /* that it has to do without pinned memory */
     bool stopping;
     bool lost; /* the device (or, with the runtime's latch, every device) is gone: end everything, call nothing */
     muster_error loss;

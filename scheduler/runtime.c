@@ -109,6 +109,7 @@ static void free_runtime(muster_runtime *runtime) {
     mu_host_destroy(runtime->host);
     for (uint32_t d = 0; d < runtime->started_actors; d++) mu_actor_stop(&runtime->actors[d]);
     mu_free_aligned(runtime->actors);
+    mu_copier_destroy(runtime->copier);
     mu_compile_caches_close(&runtime->caches);
     mu_driver_release(runtime->driver);
     for (size_t i = 0; i < sizeof runtime->runs.chunks / sizeof runtime->runs.chunks[0]; i++)
@@ -173,6 +174,7 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     if (!status) status = open_devices(runtime, devices, &opened, error);
     if (!status) status = mu_host_create(&runtime->host, error);
     if (!status) status = mu_watches_start(runtime, error);
+    if (!status) status = mu_copier_create(0, &runtime->copier, error);
     if (!status) {
         runtime->order.device_count = runtime->device_count = opened; /* constant once a worker runs */
         status = start_actors(runtime, devices, opened, error);

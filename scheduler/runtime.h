@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "cache/compile.h"
+#include "device/copier.h"
 #include "scheduler/actor.h"
 #include "scheduler/config.h"
 #include "scheduler/host.h"
@@ -27,7 +28,8 @@ struct muster_runtime {
     mu_log log;
     mu_driver *driver;
     uint32_t device_count;
-    mu_host *host; /* NULL only while creating fails */
+    mu_host *host;     /* NULL only while creating fails */
+    mu_copier *copier; /* of all devices */
     mu_watches watches;
     uint32_t started_actors;                     /* fewer than device_count only while creating fails */
     mu_actor *actors;                            /* device_count of them */

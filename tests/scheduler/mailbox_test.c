@@ -126,12 +126,47 @@ static void ping_pong_never_sleeps_through(void **state) {
     pthread_join(thread, NULL);
 }
 
+typedef struct tug {
+    mu_mailbox here, there;
+    atomic_uint sent, answered;
+} tug;
+
+static void *answer(void *argument) {
+    tug *self = argument;
+    for (uint32_t i = 1; i <= MESSAGES / 10; i++) {
+        while (atomic_load_explicit(&self->sent, memory_order_relaxed) < i)
+            mu_mailbox_park(&self->there, MUSTER_FOREVER);
+        atomic_store_explicit(&self->answered, i, memory_order_relaxed);
+        mu_mailbox_nudge(&self->here);
+    }
+    return NULL;
+}
+
+/* What the nudger wrote before is seen after parking, even when it is written relaxed. */
+static void a_nudge_is_never_slept_through(void **state) {
+    (void)state;
+    static tug tug;
+    pthread_t thread;
+    mu_mailbox_init(&tug.here);
+    mu_mailbox_init(&tug.there);
+    assert_int_equal(pthread_create(&thread, NULL, answer, &tug), 0);
+    for (uint32_t i = 1; i <= MESSAGES / 10; i++) {
+        atomic_store_explicit(&tug.sent, i, memory_order_relaxed);
+        mu_mailbox_nudge(&tug.there);
+        while (atomic_load_explicit(&tug.answered, memory_order_relaxed) < i)
+            mu_mailbox_park(&tug.here, MUSTER_FOREVER);
+    }
+    pthread_join(thread, NULL);
+    assert_null(mu_mailbox_drain(&tug.here));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_mailbox_drains_nothing),
         cmocka_unit_test(a_batch_arrives_in_the_order_of_posting),
         cmocka_unit_test(many_producers_lose_nothing_and_wake_the_sleeper),
         cmocka_unit_test(ping_pong_never_sleeps_through),
+        cmocka_unit_test(a_nudge_is_never_slept_through),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
