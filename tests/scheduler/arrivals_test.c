@@ -40,13 +40,16 @@ static void a_long_upload_holds_up_no_other_job(void **state) {
     fixture_open(&fixture, 1);
     uint32_t *content = calloc(1, LONG_BYTES);
     assert_non_null(content);
-    content[LONG_BYTES / 4 - 1] = 20;
+    content[5] = 20;
     muster_buffer *large = fixture_buffer(&fixture, LONG_BYTES, content);
     muster_buffer *resident = fixture_buffer(&fixture, SHORT_BYTES, NULL);
     muster_graph *others = fixture_graph(&fixture), *slow = fixture_graph(&fixture);
     fixture_affine(&fixture, others, resident, 1, 1);
     fixture_run(&fixture, others);
-    fixture_affine(&fixture, slow, large, 2, 2);
+    muster_dispatch dispatch = fixture_dispatch(
+        fixture_kernel(&fixture, "affine"), 4, 64,
+        ARGS(muster_buffer_arg(large, MUSTER_READ_WRITE), muster_u32_arg(2), muster_u32_arg(2), muster_u32_arg(256)));
+    fixture_add(slow, &dispatch);
     uint64_t before = COUNTED(&fixture, 0, admissions);
     assert_int_equal(COUNTED(&fixture, 0, arrivals), 0);
     fixture_hold(&fixture, 0, true);
@@ -58,7 +61,7 @@ static void a_long_upload_holds_up_no_other_job(void **state) {
     fixture_hold(&fixture, 0, false);
     OK(muster_run_wait(first, fixture_wait_ns, &reported));
     for (int i = 0; i < OTHERS; i++) OK(muster_run_wait(runs[i], fixture_wait_ns, &reported));
-    assert_int_equal(fixture_word(large, LONG_BYTES / 4 - 1), 42);
+    assert_int_equal(fixture_word(large, 5), 42);
     assert_int_equal(fixture_word(resident, 0), OTHERS + 1);
     fixture_close(&fixture);
     free(content);
