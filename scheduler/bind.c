@@ -44,7 +44,7 @@ static mu_bind undefined(mu_task_binding *b, uint64_t low, uint64_t high) {
 /* What one look at all accesses finds out. */
 typedef struct need {
     bool covered;      /* all content is where it is needed */
-    uint64_t bytes;    /* memory to allocate */
+    mu_parts missing;  /* that no instance holds */
     uint64_t incoming; /* content to bring */
 } need;
 
@@ -88,15 +88,15 @@ static mu_bind look_at(mu_task_binding *b, const mu_access *access, need *n) {
     muster_buffer *buffer = mu_access_buffer(b, access);
     mu_coherence *table = &buffer->coherence;
     mu_actor *actor = b->actor;
-    uint64_t low = access->low, high = access->high, bytes = 0;
+    uint64_t low = access->low, high = access->high;
     mu_bind result = MU_BOUND;
     mu_coherence_lock(table);
     const mu_instance *instance = mu_coherence_instance(table, actor->index, low, high);
     if (!instance) {
         n->covered = false;
-        if (mu_instance_range(b, access, &low, &high, &bytes)) result = MU_BIND_FAILED;
+        mu_instance_range(b, access, &low, &high);
+        mu_parts_add(&n->missing, access->buffer, low, high);
     }
-    n->bytes += bytes;
     if (access->mode & MUSTER_READ)
         for (uint32_t i = mu_coherence_find(table, access->low);
              result == MU_BOUND && i < table->count && table->segments[i].low < access->high; i++)
@@ -300,13 +300,13 @@ static bool is_present(mu_task_binding *b, const mu_access *access) {
 }
 
 /* Memory for everything first, and then all content that is missing, so that it comes at the same time. */
-static mu_bind provide(mu_task_binding *b, const mu_access *accesses, const need *n) {
+static mu_bind provide(mu_task_binding *b, const mu_access *accesses, uint64_t bytes, uint64_t incoming) {
     uint32_t count = b->node->access_count;
-    mu_bind result = n->bytes ? mu_instance_reserve(b, n->bytes) : MU_BOUND;
+    mu_bind result = bytes ? mu_instance_reserve(b, bytes) : MU_BOUND;
     for (uint32_t i = 0; i < count && result == MU_BOUND; i++)
         if (!is_present(b, &accesses[i])) result = mu_instance_make(b, &accesses[i]);
     if (result == MU_BOUND && mu_bind_join_memory(b)) result = MU_BIND_FAILED;
-    b->patient = b->node->kind == MU_NODE_PREFETCH || mu_arrivals_are_slow(b->actor, n->incoming);
+    b->patient = b->node->kind == MU_NODE_PREFETCH || mu_arrivals_are_slow(b->actor, incoming);
     for (uint32_t i = 0; i < count && result == MU_BOUND; i++)
         if (accesses[i].mode & MUSTER_READ) result = bring(b, &accesses[i]);
     if (result != MU_BOUND || b->arrival) return result;
@@ -352,16 +352,18 @@ static mu_bind bind(mu_task_binding *b) {
         for (uint32_t i = 0; i < count; i++) b->addresses[i] = use_instance(b, instances[i], &accesses[i]);
         return MU_BOUND;
     }
-    need n = {.covered = true};
+    need n;
+    n.covered = true;
+    n.incoming = n.missing.count = 0;
     for (uint32_t i = 0; i < count; i++) {
         mu_bind result = look_at(b, &accesses[i], &n);
         if (result != MU_BOUND) return result;
     }
-    uint64_t scratch;
-    if (mu_scratch_bytes(b->run->graph, b->node, &scratch, b->error)) return MU_BIND_FAILED;
-    n.bytes += scratch;
+    uint64_t bytes, scratch;
+    if (mu_parts_bytes(&n.missing, &bytes, b->error) || mu_scratch_bytes(b->run->graph, b->node, &scratch, b->error))
+        return MU_BIND_FAILED;
     if (!n.covered || scratch) {
-        mu_bind result = hold_for_arrival(b, accesses, provide(b, accesses, &n));
+        mu_bind result = hold_for_arrival(b, accesses, provide(b, accesses, bytes + scratch, n.incoming));
         if (result != MU_BOUND) return result;
     }
     return settle(b, accesses, b->addresses);

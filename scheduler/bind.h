@@ -52,9 +52,22 @@ static inline muster_buffer *mu_access_buffer(const mu_task_binding *b, const mu
     return b->run->graph->buffers[access->buffer].buffer;
 }
 
-/* scheduler/instance.c. What an instance for the access must hold, with the table's lock held, and what it is charged. */
-muster_status mu_instance_range(const mu_task_binding *b, const mu_access *access, uint64_t *low, uint64_t *high,
-                                uint64_t *bytes);
+/* Ranges of a graph's buffers that do not overlap. */
+typedef struct mu_part {
+    uint32_t buffer;
+    uint64_t low, high;
+} mu_part;
+typedef struct mu_parts {
+    uint32_t count;
+    mu_part part[MU_MAX_PARAMETERS];
+} mu_parts;
+
+/* scheduler/instance.c. Adds a range, united with what it overlaps; at most MU_MAX_PARAMETERS are added. */
+void mu_parts_add(mu_parts *parts, uint32_t buffer, uint64_t low, uint64_t high);
+/* What instances of all of them are charged. */
+muster_status mu_parts_bytes(const mu_parts *parts, uint64_t *bytes, muster_error *error);
+/* What an instance for the access must hold; with the table's lock held. */
+void mu_instance_range(const mu_task_binding *b, const mu_access *access, uint64_t *low, uint64_t *high);
 /* Memory of the node's scratch parameters. */
 muster_status mu_scratch_bytes(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error);
 /* Refuses what the device can never give, else reserves `bytes` in the ledger, making room for it where that is possible. */

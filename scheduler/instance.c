@@ -25,12 +25,39 @@ static void copied_range(const mu_access *access, const muster_buffer *buffer, u
     *high = whole ? buffer->bytes : access->high;
 }
 
-muster_status mu_instance_range(const mu_task_binding *b, const mu_access *access, uint64_t *low, uint64_t *high,
-                                uint64_t *bytes) {
+void mu_instance_range(const mu_task_binding *b, const mu_access *access, uint64_t *low, uint64_t *high) {
     muster_buffer *buffer = mu_access_buffer(b, access);
     copied_range(access, buffer, low, high);
     mu_coherence_hull(&buffer->coherence, b->actor->index, low, high);
-    return mu_allocation_bucket(instance_bytes(*low, *high), bytes, b->error);
+}
+
+void mu_parts_add(mu_parts *parts, uint32_t buffer, uint64_t low, uint64_t high) {
+    for (uint32_t i = 0; i < parts->count;) {
+        const mu_part *other = &parts->part[i];
+        if (other->buffer != buffer || other->high <= low || high <= other->low) {
+            i++;
+            continue;
+        }
+        if (other->low < low) low = other->low;
+        if (other->high > high) high = other->high;
+        parts->part[i] = parts->part[--parts->count];
+        i = 0; /* it is wider now */
+    }
+    parts->part[parts->count++] = (mu_part){buffer, low, high};
+}
+
+muster_status mu_parts_bytes(const mu_parts *parts, uint64_t *bytes, muster_error *error) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < parts->count; i++) {
+        uint64_t bucket;
+        muster_status status =
+            mu_allocation_bucket(instance_bytes(parts->part[i].low, parts->part[i].high), &bucket, error);
+        if (status) return status;
+        if (__builtin_add_overflow(sum, bucket, &sum))
+            return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
+    }
+    *bytes = sum;
+    return MUSTER_OK;
 }
 
 muster_status mu_scratch_bytes(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error) {
@@ -50,38 +77,20 @@ muster_status mu_scratch_bytes(const muster_graph *graph, const mu_node *node, u
 }
 
 muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error) {
-    mu_access parts[MU_MAX_PARAMETERS]; /* disjoint: what overlaps gets one instance */
-    uint32_t count = 0;
+    mu_parts parts;
+    parts.count = 0;
     for (uint32_t i = 0; i < node->access_count; i++) {
-        mu_access part = graph->accesses[node->access_first + i];
-        copied_range(&graph->accesses[node->access_first + i], graph->buffers[part.buffer].buffer, &part.low,
-                     &part.high);
-        for (uint32_t k = 0; k < count;) {
-            if (parts[k].buffer != part.buffer || parts[k].high <= part.low || part.high <= parts[k].low) {
-                k++;
-                continue;
-            }
-            if (parts[k].low < part.low) part.low = parts[k].low;
-            if (parts[k].high > part.high) part.high = parts[k].high;
-            parts[k] = parts[--count];
-            k = 0; /* it is wider now */
-        }
-        parts[count++] = part;
+        const mu_access *access = &graph->accesses[node->access_first + i];
+        uint64_t low, high;
+        copied_range(access, graph->buffers[access->buffer].buffer, &low, &high);
+        mu_parts_add(&parts, access->buffer, low, high);
     }
-    uint64_t sum = 0;
-    for (uint32_t k = 0; k < count; k++) {
-        uint64_t bucket;
-        muster_status status = mu_allocation_bucket(instance_bytes(parts[k].low, parts[k].high), &bucket, error);
-        if (status) return status;
-        if (__builtin_add_overflow(sum, bucket, &sum))
-            return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
-    }
-    uint64_t scratch;
-    muster_status status = mu_scratch_bytes(graph, node, &scratch, error);
+    uint64_t accessed, scratch;
+    muster_status status = mu_parts_bytes(&parts, &accessed, error);
+    if (!status) status = mu_scratch_bytes(graph, node, &scratch, error);
     if (status) return status;
-    if (__builtin_add_overflow(sum, scratch, &sum))
+    if (__builtin_add_overflow(accessed, scratch, bytes))
         return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
-    *bytes = sum;
     return MUSTER_OK;
 }
 
@@ -99,11 +108,10 @@ static mu_bind granted(mu_task_binding *b, uint64_t bytes) {
 
 /* What the job accesses must be there at once: more than the device can give is refused before anything is allocated, however
  * much of it is there already. */
-static mu_bind refuse_if_it_never_fits(mu_task_binding *b, uint64_t missing) {
+static mu_bind refuse_if_it_never_fits(mu_task_binding *b) {
     const mu_ledger *ledger = mu_device_ledger(b->actor->device);
     uint64_t required = 0, capacity = mu_ledger_capacity(ledger);
     if (mu_bind_required(b->run->graph, b->node, &required, b->error)) return MU_BIND_FAILED;
-    if (required < missing) required = missing;
     if (required <= capacity) return MU_BOUND;
     mu_ledger_view view = mu_ledger_read(ledger);
     mu_fail(b->error, MUSTER_NEVER_FITS,
@@ -131,7 +139,7 @@ static mu_bind make_room(mu_task_binding *b, uint64_t bytes) {
 
 mu_bind mu_instance_reserve(mu_task_binding *b, uint64_t bytes) {
     mu_ledger *ledger = mu_device_ledger(b->actor->device);
-    mu_bind result = refuse_if_it_never_fits(b, bytes);
+    mu_bind result = refuse_if_it_never_fits(b);
     if (result != MU_BOUND) return result;
     const mu_task *first = b->actor->hungriest;
     if (first && first != b->task && b->actor->overtaken >= MU_OVERTAKES_MAX) return MU_BIND_MEMORY;
@@ -141,7 +149,7 @@ mu_bind mu_instance_reserve(mu_task_binding *b, uint64_t bytes) {
         case MU_NEVER: break;
     }
     /* A module was loaded meanwhile; unless one was unloaded as well. */
-    return refuse_if_it_never_fits(b, bytes) == MU_BIND_FAILED ? MU_BIND_FAILED : MU_BIND_MEMORY;
+    return refuse_if_it_never_fits(b) == MU_BIND_FAILED ? MU_BIND_FAILED : MU_BIND_MEMORY;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- join -- */
@@ -247,8 +255,9 @@ mu_bind mu_instance_make(mu_task_binding *b, const mu_access *access) {
     int me = b->actor->index;
     uint64_t low, high, bucket;
     mu_coherence_lock(table);
-    muster_status status = mu_instance_range(b, access, &low, &high, &bucket);
+    mu_instance_range(b, access, &low, &high);
     mu_coherence_unlock(table);
+    muster_status status = mu_allocation_bucket(instance_bytes(low, high), &bucket, b->error);
     if (status) return MU_BIND_FAILED;
     mu_instance *instance;
     mu_bind result = allocate(b, bucket, &instance);
