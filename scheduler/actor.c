@@ -351,7 +351,7 @@ static bool look_for_completions(mu_actor *actor) {
         actor->starved = (mu_task_list){NULL, NULL, 0};
         actor->hungriest = NULL;
         mu_task_list_append_all(&actor->ready, &starved);
-        mu_arrivals_abandon(actor);
+        mu_arrivals_poll(actor);
         take_up_behind(actor);
         mu_loss_end_everything(actor);
         return actor->ready.first != NULL;
@@ -400,7 +400,7 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
         return;
     }
     bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
-                   actor->held_tasks || actor->arrivals.first || actor->retired_instances ||
+                   actor->held_tasks || actor->arrivals.first || actor->staged_arrivals || actor->retired_instances ||
                    mu_staging_is_active(actor->staging);
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
     if (!waiting && mu_module_cache_collect(actor->modules)) return;
@@ -410,7 +410,8 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
 static void work(mu_actor *actor) {
     uint64_t idle_since_ns = 0;
     while (!actor->stopping || actor->deferred || actor->retired_instances || actor->ready.first ||
-           actor->arrivals.first || mu_staging_is_active(actor->staging) || mu_mailbox_has_mail(&actor->mailbox)) {
+           actor->arrivals.first || actor->staged_arrivals || mu_staging_is_active(actor->staging) ||
+           mu_mailbox_has_mail(&actor->mailbox)) {
         bool busy = take_mail(actor);
         busy |= enqueue_ready(actor);
         close_and_hand_over(actor);

@@ -90,6 +90,7 @@ struct mu_actor {
     struct {
         mu_arrival *first, *last; /* in the order of the upload lane */
     } arrivals;
+    mu_arrival *staged_arrivals; /* not on the lane yet */
     mu_arrival *spare_arrivals;
     mu_task_list behind[MU_MAX_DEVICES];  /* by the device whose epoch, task->epoch, they wait for */
     uint64_t behind_seen[MU_MAX_DEVICES]; /* of that device, done when its tasks were last looked at */

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "scheduler/bind.h"
 #include "scheduler/buffer.h"
 #include "scheduler/enqueue.h"
 #include "scheduler/loss.h"
@@ -47,45 +48,85 @@ static mu_arrival *take(mu_actor *actor, muster_error *error) {
     return arrival;
 }
 
+bool mu_arrival_is_staged(const muster_buffer *buffer, uint64_t bytes) {
+    return !buffer->host_pinned && bytes > MU_STAGING_SMALL_BYTES;
+}
+
+/* Everything of it is on the lane. */
+static muster_status put_behind_lane(mu_actor *actor, mu_arrival *arrival, muster_error *error) {
+    muster_status status = mu_event_record(actor->device, MU_LANE_UPLOAD, arrival->event, error);
+    if (status) return status;
+    arrival->next = NULL;
+    if (actor->arrivals.last)
+        actor->arrivals.last->next = arrival;
+    else
+        actor->arrivals.first = arrival;
+    actor->arrivals.last = arrival;
+    return MUSTER_OK;
+}
+
+static void begin_staged(mu_actor *actor, mu_arrival *arrival) {
+    arrival->staged = (mu_staged_copy){
+        .way = MU_STAGED_UP,
+        .lane = MU_LANE_UPLOAD,
+        .host = (char *)arrival->buffer->host + arrival->low,
+        .device = arrival->instance->address + (arrival->low - arrival->instance->low),
+        .bytes = arrival->high - arrival->low,
+    };
+    arrival->next = actor->staged_arrivals;
+    actor->staged_arrivals = arrival;
+    mu_staging_begin(actor->staging, &arrival->staged);
+}
+
+/* The copy itself. What fails after the copy is on the lane loses the device: it is under way in memory that would count as free. */
+static muster_status begin(mu_actor *actor, mu_arrival *arrival, const mu_incoming *from, muster_error *error) {
+    bool from_host = from->source == MUSTER_ANY_DEVICE && !from->zero;
+    if (from_host && mu_arrival_is_staged(arrival->buffer, from->high - from->low)) {
+        begin_staged(actor, arrival);
+        return MUSTER_OK;
+    }
+    muster_status status = mu_incoming_copy(actor, arrival->buffer, arrival->instance, from, error);
+    if (status) return status;
+    status = put_behind_lane(actor, arrival, error);
+    if (status) mu_actor_lose(actor, error);
+    return status;
+}
+
 mu_arrival *mu_arrival_start(mu_actor *actor, muster_buffer *buffer, mu_instance *to, const mu_incoming *from,
                              muster_error *error) {
     mu_arrival *arrival = take(actor, error);
     if (!arrival) return NULL;
-    muster_status status = mu_incoming_copy(actor, buffer, to, from, error);
-    if (!status) status = mu_event_record(actor->device, MU_LANE_UPLOAD, arrival->event, error);
-    if (status) {
-        /* A copy without an event may still be under way in memory that counts as free for others. */
-        if (muster_status_recovery(status) != MUSTER_RECOVERY_JOB_FAILED) mu_actor_lose(actor, error);
-        give_back(actor, arrival);
-        return NULL;
-    }
-    mu_handle_retain(&buffer->handle);
-    arrival->next = NULL;
     arrival->buffer = buffer;
     arrival->instance = to;
     arrival->low = from->low;
     arrival->high = from->high;
     arrival->source = from->instance;
     arrival->waiting = (mu_task_list){NULL, NULL, 0};
+    arrival->failure.status = MUSTER_OK;
+    if (begin(actor, arrival, from, error)) {
+        give_back(actor, arrival);
+        return NULL;
+    }
+    mu_handle_retain(&buffer->handle);
     to->holds++;
     mu_device_counters *counters = mu_device_counters_mutable(actor->device);
     mu_count(counters, &counters->arrivals, 1);
     actor->upload_backlog_bytes += from->high - from->low;
-    if (actor->arrivals.last)
-        actor->arrivals.last->next = arrival;
-    else
-        actor->arrivals.first = arrival;
-    actor->arrivals.last = arrival;
     return arrival;
 }
 
-mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, uint64_t low, uint64_t high) {
-    mu_arrival *found = NULL;
-    for (mu_arrival *arrival = actor->arrivals.first; arrival; arrival = arrival->next)
+static mu_arrival *find_in(mu_arrival *list, const muster_buffer *buffer, uint64_t low, uint64_t high,
+                           mu_arrival *found) {
+    for (mu_arrival *arrival = list; arrival; arrival = arrival->next)
         if (arrival->buffer == buffer && arrival->low < high && low < arrival->high &&
             (!found || arrival->low < found->low))
             found = arrival;
     return found;
+}
+
+mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, uint64_t low, uint64_t high) {
+    mu_arrival *found = find_in(actor->staged_arrivals, buffer, low, high, NULL);
+    return find_in(actor->arrivals.first, buffer, low, high, found);
 }
 
 void mu_arrival_wait(mu_actor *actor, mu_arrival *arrival, mu_task *task) {
@@ -101,50 +142,65 @@ static void let_go(mu_actor *actor, mu_task_list *waiting) {
     *waiting = (mu_task_list){NULL, NULL, 0};
 }
 
-static void end(mu_actor *actor, bool arrived) {
-    mu_arrival *arrival = actor->arrivals.first;
-    mu_coherence *table = &arrival->buffer->coherence;
-    muster_error error;
-    bool noted = true;
-    actor->arrivals.first = arrival->next;
-    if (!arrival->next) actor->arrivals.last = NULL;
+/* It is in no list any more, and nothing of it is under way. */
+static void end(mu_actor *actor, mu_arrival *arrival) {
+    muster_buffer *buffer = arrival->buffer;
+    mu_coherence *table = &buffer->coherence;
+    muster_error *failure = &arrival->failure;
     actor->upload_backlog_bytes -= arrival->high - arrival->low;
-    if (arrived) {
+    if (!failure->status && !actor->lost) {
         mu_coherence_lock(table);
         /* Stamped with no epoch: it is complete. */
-        noted = mu_coherence_copied(table, arrival->low, arrival->high, actor->index, 0);
+        bool noted = mu_coherence_copied(table, arrival->low, arrival->high, actor->index, 0);
         mu_coherence_unlock(table);
+        if (!noted) mu_fail_host_memory(failure, "the range table of a buffer", sizeof(mu_segment));
     }
     /* Release pairs with the owner's acquire before it frees the source. */
     if (arrival->source) atomic_fetch_sub_explicit(&arrival->source->pins, 1, memory_order_release);
     arrival->instance->holds--;
-    if (noted) {
+    if (failure->status && !actor->lost)
+        for (mu_task *task; (task = mu_task_list_take(&arrival->waiting)); actor->held_tasks--) {
+            muster_run *run = mu_run_at(actor->runtime, task->run);
+            mu_bind_let_go(actor, run, task);
+            mu_enqueue_failed(actor, run, task, failure);
+        }
+    else
         let_go(actor, &arrival->waiting);
-    } else {
-        mu_fail_host_memory(&error, "the range table of a buffer", sizeof(mu_segment));
-        for (mu_task *task; (task = mu_task_list_take(&arrival->waiting)); actor->held_tasks--)
-            mu_enqueue_failed(actor, mu_run_at(actor->runtime, task->run), task, &error);
-    }
-    muster_buffer *buffer = arrival->buffer;
     give_back(actor, arrival);
     mu_buffer_release(buffer);
 }
 
-bool mu_arrivals_poll(mu_actor *actor) {
+/* A staged copy that failed may have pieces on the lane: it ends behind them. */
+static bool poll_staged(mu_actor *actor) {
     bool any = false;
-    while (actor->arrivals.first && !actor->lost) {
-        bool done = false;
-        muster_error error;
-        if (mu_event_poll(actor->device, actor->arrivals.first->event, &done, &error)) mu_actor_lose(actor, &error);
-        if (!done) break;
-        end(actor, true);
+    for (mu_arrival **link = &actor->staged_arrivals, *arrival; (arrival = *link);) {
+        if (!arrival->staged.over) {
+            link = &arrival->next;
+            continue;
+        }
+        *link = arrival->next;
         any = true;
+        muster_error error;
+        if (arrival->staged.status) arrival->failure = arrival->staged.error;
+        if (!actor->lost && put_behind_lane(actor, arrival, &error)) mu_actor_lose(actor, &error);
+        if (actor->lost) end(actor, arrival);
     }
     return any;
 }
 
-void mu_arrivals_abandon(mu_actor *actor) {
-    while (actor->arrivals.first) end(actor, false);
+bool mu_arrivals_poll(mu_actor *actor) {
+    bool any = poll_staged(actor);
+    for (mu_arrival *arrival; (arrival = actor->arrivals.first);) {
+        bool done = false;
+        muster_error error;
+        if (!actor->lost && mu_event_poll(actor->device, arrival->event, &done, &error)) mu_actor_lose(actor, &error);
+        if (!done && !actor->lost) break;
+        actor->arrivals.first = arrival->next;
+        if (!arrival->next) actor->arrivals.last = NULL;
+        end(actor, arrival);
+        any = true;
+    }
+    return any;
 }
 
 void mu_arrivals_destroy(mu_actor *actor) {

@@ -18,8 +18,10 @@ struct mu_arrival {
     muster_buffer *buffer; /* a reference is held */
     mu_instance *instance; /* held */
     uint64_t low, high;
-    mu_instance *source; /* pinned, or NULL */
-    mu_event event;      /* behind the copy on the upload lane; kept when the record is used again */
+    mu_instance *source;   /* pinned, or NULL */
+    mu_event event;        /* behind the copy on the upload lane; kept when the record is used again */
+    mu_staged_copy staged; /* of pageable host memory: it is on the lane when this is over */
+    muster_error failure;  /* status OK: none */
     mu_task_list waiting;
 };
 
@@ -46,12 +48,13 @@ mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, 
 /* The task goes back to the ready tasks when the arrival is complete. */
 void mu_arrival_wait(mu_actor *actor, mu_arrival *arrival, mu_task *task);
 
-/* Looks for complete arrivals. Whether there were any. */
+/* Looks for complete arrivals, after staging has been advanced. Whether anything moved. When the device is lost nothing arrives any
+ * more, and the waiting tasks become ready, to end; but not before copy threads have left the host memory alone. */
 bool mu_arrivals_poll(mu_actor *actor);
-/* The device is lost: nothing arrives any more; the waiting tasks become ready, to end. */
-void mu_arrivals_abandon(mu_actor *actor);
 void mu_arrivals_destroy(mu_actor *actor);
 
+/* Whether content of the buffer goes through staging on its way from the host. */
+bool mu_arrival_is_staged(const muster_buffer *buffer, uint64_t bytes);
 /* Whether a task that still lacks `bytes` is held for them rather than joined, for the sake of what else is ready. */
 bool mu_arrivals_are_slow(const mu_actor *actor, uint64_t bytes);
 

@@ -46,6 +46,7 @@ typedef struct need {
     bool covered;      /* all content is where it is needed */
     mu_parts missing;  /* that no instance holds */
     uint64_t incoming; /* content to bring */
+    bool staged;       /* some of it from pageable memory */
 } need;
 
 static mu_bind wait_for_epoch(mu_task_binding *b, int device, uint64_t epoch, mu_bind result) {
@@ -75,7 +76,10 @@ static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, uint
         return wait_for_epoch(b, actor->index, instance->last_use, MU_BIND_EPOCH);
     if (segment->zero) return MU_BOUND;
     int source = choose_source(b, table, index);
-    if (source == MUSTER_ANY_DEVICE) return MU_BOUND;
+    if (source == MUSTER_ANY_DEVICE) {
+        n->staged |= mu_arrival_is_staged(mu_access_buffer(b, access), high - low);
+        return MU_BOUND;
+    }
     uint64_t stamp = mu_coherence_stamp(table, index, source);
     if (mu_timeline_closed(&actor->runtime->actors[source].timeline) < stamp)
         return wait_for_epoch(b, source, stamp, MU_BIND_AWAIT);
@@ -300,13 +304,12 @@ static bool is_present(mu_task_binding *b, const mu_access *access) {
 }
 
 /* Memory for everything first, and then all content that is missing, so that it comes at the same time. */
-static mu_bind provide(mu_task_binding *b, const mu_access *accesses, uint64_t bytes, uint64_t incoming) {
+static mu_bind provide(mu_task_binding *b, const mu_access *accesses, uint64_t bytes) {
     uint32_t count = b->node->access_count;
     mu_bind result = bytes ? mu_instance_reserve(b, bytes) : MU_BOUND;
     for (uint32_t i = 0; i < count && result == MU_BOUND; i++)
         if (!is_present(b, &accesses[i])) result = mu_instance_make(b, &accesses[i]);
     if (result == MU_BOUND && mu_bind_join_memory(b)) result = MU_BIND_FAILED;
-    b->patient = b->node->kind == MU_NODE_PREFETCH || mu_arrivals_are_slow(b->actor, incoming);
     for (uint32_t i = 0; i < count && result == MU_BOUND; i++)
         if (accesses[i].mode & MUSTER_READ) result = bring(b, &accesses[i]);
     if (result != MU_BOUND || b->arrival) return result;
@@ -354,6 +357,7 @@ static mu_bind bind(mu_task_binding *b) {
     }
     need n;
     n.covered = true;
+    n.staged = false;
     n.incoming = n.missing.count = 0;
     for (uint32_t i = 0; i < count; i++) {
         mu_bind result = look_at(b, &accesses[i], &n);
@@ -363,7 +367,8 @@ static mu_bind bind(mu_task_binding *b) {
     if (mu_parts_bytes(&n.missing, &bytes, b->error) || mu_scratch_bytes(b->run->graph, b->node, &scratch, b->error))
         return MU_BIND_FAILED;
     if (!n.covered || scratch) {
-        mu_bind result = hold_for_arrival(b, accesses, provide(b, accesses, bytes + scratch, n.incoming));
+        b->patient = b->node->kind == MU_NODE_PREFETCH || n.staged || mu_arrivals_are_slow(b->actor, n.incoming);
+        mu_bind result = hold_for_arrival(b, accesses, provide(b, accesses, bytes + scratch));
         if (result != MU_BOUND) return result;
     }
     return settle(b, accesses, b->addresses);

@@ -15,6 +15,7 @@ struct muster_buffer {
     /* The host location: the application's memory, or our own, made when it is first acquired (under `host_lock`). */
     void *host;
     bool owns_host;
+    bool host_pinned;          /* the driver copies from and to it without staging */
     pthread_mutex_t host_lock; /* making the host memory, and the rest of this paragraph */
     pthread_cond_t host_changed;
     mu_acquisition *acquisitions;
