@@ -275,7 +275,14 @@ bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch) {
     return mu_timeline_done(timeline) < epoch && mu_timeline_age_ns(timeline) > MU_SOON_NS;
 }
 
-/* Tasks whose epoch is done are ready, before others: they have waited. */
+void mu_actor_take_up(mu_actor *actor, mu_task_list *held) {
+    actor->held_tasks -= held->count;
+    mu_task_list_append_all(held, &actor->ready);
+    actor->ready = *held;
+    *held = (mu_task_list){NULL, NULL, 0};
+}
+
+/* Tasks whose epoch is done. */
 static bool take_up_behind(mu_actor *actor) {
     bool any = false;
     for (uint32_t d = 0; d < actor->runtime->device_count && actor->held_tasks; d++) {
@@ -286,10 +293,8 @@ static bool take_up_behind(mu_actor *actor) {
         actor->behind_seen[d] = done;
         for (mu_task *task; (task = mu_task_list_take(&waiting));)
             mu_task_list_append(actor->lost || task->epoch <= done ? &ready : &actor->behind[d], task);
-        actor->held_tasks -= ready.count;
         any |= ready.first != NULL;
-        mu_task_list_append_all(&ready, &actor->ready);
-        actor->ready = ready;
+        mu_actor_take_up(actor, &ready);
     }
     return any;
 }

@@ -17,6 +17,7 @@
 
 typedef struct mu_actor mu_actor;
 typedef struct mu_arrival mu_arrival;
+typedef struct mu_detour mu_detour;
 typedef struct mu_call mu_call;
 
 typedef enum mu_mail_kind {
@@ -92,6 +93,7 @@ struct mu_actor {
     } arrivals;
     mu_arrival *staged_arrivals; /* not on the lane yet */
     mu_arrival *spare_arrivals;
+    mu_detour *detours;
     mu_task_list behind[MU_MAX_DEVICES];  /* by the device whose epoch, task->epoch, they wait for */
     uint64_t behind_seen[MU_MAX_DEVICES]; /* of that device, done when its tasks were last looked at */
     uint32_t held_tasks;                  /* all of these */
@@ -149,6 +151,8 @@ muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error);
 
 /* Whether `epoch` of `device` is not done and may take long: the device has been at its oldest epoch for a while. */
 bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch);
+/* Held tasks are ready, before those that are: they have waited longer. The list is empty then. */
+void mu_actor_take_up(mu_actor *actor, mu_task_list *held);
 /* The open epoch waits for so much on the upload lane. */
 void mu_epoch_add_upload(mu_actor *actor, uint64_t bytes);
 /* A transfer record of the open epoch. NULL: out of host memory. */

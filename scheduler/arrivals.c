@@ -134,14 +134,6 @@ void mu_arrival_wait(mu_actor *actor, mu_arrival *arrival, mu_task *task) {
     actor->held_tasks++;
 }
 
-/* What waited goes first: it has waited longer than what is ready since. */
-static void let_go(mu_actor *actor, mu_task_list *waiting) {
-    actor->held_tasks -= waiting->count;
-    mu_task_list_append_all(waiting, &actor->ready);
-    actor->ready = *waiting;
-    *waiting = (mu_task_list){NULL, NULL, 0};
-}
-
 /* It is in no list any more, and nothing of it is under way. */
 static void end(mu_actor *actor, mu_arrival *arrival) {
     muster_buffer *buffer = arrival->buffer;
@@ -165,7 +157,7 @@ static void end(mu_actor *actor, mu_arrival *arrival) {
             mu_enqueue_failed(actor, run, task, failure);
         }
     else
-        let_go(actor, &arrival->waiting);
+        mu_actor_take_up(actor, &arrival->waiting);
     give_back(actor, arrival);
     mu_buffer_release(buffer);
 }

@@ -4,30 +4,28 @@
 
 #include "base/error.h"
 #include "scheduler/arrivals.h"
+#include "scheduler/detour.h"
 #include "scheduler/evict.h"
 #include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
 /* ------------------------------------------------------------------------------------------- what is needed, looked at -- */
 
-/* How good a device is to copy from: directly reachable ones whose copy is complete, then enqueued, then not yet; and the same of
- * those that are reached by way of the host, which comes between the two. */
-enum { SOURCE_HOST = 3, SOURCE_NONE = 7 };
-
-static int rank_source(const mu_task_binding *b, const mu_coherence *table, uint32_t segment, int device) {
-    const mu_timeline *timeline = &b->actor->runtime->actors[device].timeline;
-    uint64_t stamp = mu_coherence_stamp(table, segment, device);
-    int rank = mu_timeline_done(timeline) >= stamp ? 0 : mu_timeline_closed(timeline) >= stamp ? 1 : 2;
-    return b->actor->runtime->direct[b->actor->index][device] ? rank : SOURCE_HOST + 1 + rank;
-}
-
-/* Where a segment can be copied from; MUSTER_ANY_DEVICE: the host. */
+/* Where a segment can be copied from: a device that is reached directly, best where its copy is complete, then where it is enqueued;
+ * the host; a device that is reached by way of the host only. MUSTER_ANY_DEVICE: the host. */
 static int choose_source(const mu_task_binding *b, const mu_coherence *table, uint32_t segment) {
+    enum { DONE, CLOSED, OPEN, HOST, INDIRECT };
     mu_location_mask valid = table->segments[segment].valid;
-    int best = MUSTER_ANY_DEVICE, best_rank = valid & MU_LOCATION_HOST ? SOURCE_HOST : SOURCE_NONE;
+    const muster_runtime *runtime = b->actor->runtime;
+    int best = MUSTER_ANY_DEVICE, best_rank = valid & MU_LOCATION_HOST ? HOST : INDIRECT + 1;
     for (int d = 0; d < (int)table->device_count; d++) {
         if (!(valid & MU_LOCATION_DEVICE(d))) continue;
-        int rank = rank_source(b, table, segment, d);
+        const mu_timeline *timeline = &runtime->actors[d].timeline;
+        uint64_t stamp = mu_coherence_stamp(table, segment, d);
+        int rank = !runtime->direct[b->actor->index][d]    ? INDIRECT
+                   : mu_timeline_done(timeline) >= stamp   ? DONE
+                   : mu_timeline_closed(timeline) >= stamp ? CLOSED
+                                                           : OPEN;
         if (rank < best_rank) best = d, best_rank = rank;
     }
     return best;
@@ -43,10 +41,11 @@ static mu_bind undefined(mu_task_binding *b, uint64_t low, uint64_t high) {
 
 /* What one look at all accesses finds out. */
 typedef struct need {
-    bool covered;      /* all content is where it is needed */
-    mu_parts missing;  /* that no instance holds */
-    uint64_t incoming; /* content to bring */
-    bool staged;       /* some of it from pageable memory */
+    bool covered;       /* all content is where it is needed */
+    mu_parts missing;   /* that no instance holds */
+    uint64_t incoming;  /* content to bring */
+    bool staged;        /* some of it from pageable memory */
+    uint64_t low, high; /* of MU_BIND_DETOUR */
 } need;
 
 static mu_bind wait_for_epoch(mu_task_binding *b, int device, uint64_t epoch, mu_bind result) {
@@ -80,6 +79,11 @@ static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, uint
         n->staged |= mu_arrival_is_staged(mu_access_buffer(b, access), high - low);
         return MU_BOUND;
     }
+    if (!actor->runtime->direct[actor->index][source]) {
+        n->low = low;
+        n->high = high;
+        return MU_BIND_DETOUR;
+    }
     uint64_t stamp = mu_coherence_stamp(table, index, source);
     if (mu_timeline_closed(&actor->runtime->actors[source].timeline) < stamp)
         return wait_for_epoch(b, source, stamp, MU_BIND_AWAIT);
@@ -107,6 +111,10 @@ static mu_bind look_at(mu_task_binding *b, const mu_access *access, need *n) {
             if (!(table->segments[i].valid & MU_LOCATION_DEVICE(actor->index)))
                 result = look_at_missing(b, access, i, instance, n);
     mu_coherence_unlock(table);
+    if (result == MU_BIND_DETOUR) {
+        b->detour = mu_detour_take(actor, buffer, n->low, n->high, b->error);
+        return b->detour ? MU_BIND_DETOUR : MU_BIND_FAILED;
+    }
     /* What is arriving is neither overwritten nor moved. */
     if (result == MU_BOUND && actor->arrivals.first && (!instance || (access->mode & MUSTER_WRITE))) {
         mu_arrival *arrival = mu_arrival_find(actor, buffer, low, high);

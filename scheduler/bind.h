@@ -13,6 +13,7 @@ typedef enum mu_bind {
     MU_BIND_AWAIT, /* the binding's await_device must close its await_epoch first */
     MU_BIND_EPOCH, /* that epoch must be done first: it may take long, and what is ready here does not wait behind it */
     MU_BIND_ARRIVAL, /* the binding's arrival must be complete first; the task's instances are held meanwhile */
+    MU_BIND_DETOUR,  /* the binding's detour must be complete first */
     MU_BIND_MEMORY,  /* no memory now; no reservation is held */
     MU_BIND_FAILED   /* `error` is filled */
 } mu_bind;
@@ -30,6 +31,7 @@ typedef struct mu_task_binding {
     int await_device;
     uint64_t await_epoch;
     mu_arrival *arrival;
+    mu_detour *detour;
     /* Its own. */
     uint64_t reserved_bytes; /* granted by the ledger and not yet allocated */
     bool allocated;          /* on the memory lane, which other lanes must wait for */

@@ -112,6 +112,33 @@ static void what_is_on_its_way_is_not_copied_again(void **state) {
     free(content);
 }
 
+/* Between devices that do not reach each other content goes by way of the host, and no worker waits for it. */
+static void devices_without_peer_access_exchange_content_through_the_host(void **state) {
+    (void)state;
+    fixture fixture;
+    muster_config config = {
+        .struct_size = sizeof config,
+        .sim = "{\"devices\": [{\"count\": 2}], \"peers\": \"none\"}",
+    };
+    fixture_open_with(&fixture, 2, &config);
+    muster_buffer *buffer = fixture_buffer(&fixture, MIB, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    for (int i = 0; i < 6; i++) {
+        muster_dispatch dispatch = fixture_dispatch(fixture_kernel(&fixture, "affine"), 4, 64,
+                                                    ARGS(muster_buffer_arg(buffer, MUSTER_READ_WRITE),
+                                                         muster_u32_arg(3), muster_u32_arg(1), muster_u32_arg(256)));
+        dispatch.pin_device = 1;
+        dispatch.device = i % 2;
+        fixture_add(graph, &dispatch);
+    }
+    fixture_run(&fixture, graph);
+    assert_int_equal(fixture_word(buffer, 255), 364);
+    assert_int_equal(COUNTED(&fixture, 0, peer_copies) + COUNTED(&fixture, 1, peer_copies), 0);
+    assert_int_equal(COUNTED(&fixture, 0, bytes_to_host) + COUNTED(&fixture, 1, bytes_to_host),
+                     5 * MIB + 4); /* 5 hops, 1 look at a word */
+    fixture_close(&fixture);
+}
+
 /* A cancelled run still takes its turn behind what it asked for: the next run overwrites nothing that is arriving. */
 static void a_cancelled_reader_leaves_its_input_alone(void **state) {
     (void)state;
@@ -233,6 +260,7 @@ int main(void) {
         cmocka_unit_test(a_long_upload_holds_up_no_other_job),
         cmocka_unit_test(a_short_upload_is_joined),
         cmocka_unit_test(what_is_on_its_way_is_not_copied_again),
+        cmocka_unit_test(devices_without_peer_access_exchange_content_through_the_host),
         cmocka_unit_test(a_cancelled_reader_leaves_its_input_alone),
         cmocka_unit_test(a_prefetch_brings_content_once),
         cmocka_unit_test(scratch_memory_is_the_launch_s_own_and_charged),
