@@ -1,6 +1,6 @@
 /* Muster: run job graphs on every GPU of a machine.
  *
- * A host application describes work as graphs of jobs (kernel dispatches, copies and fills over buffers). Muster places
+ * A host application describes work as graphs of jobs (kernel dispatches, copies, fills and callbacks over buffers). Muster places
  * each job on a device, moves the data it needs, orders it by the buffer ranges it accesses, keeps every device inside its
  * memory budget, and cuts one large dispatch into shards over all devices.
  *
@@ -93,6 +93,7 @@ typedef enum muster_recovery {
     X(CANCELLED, 303, JOB_FAILED, "the run was cancelled")                                                             \
     X(DATA_UNDEFINED, 304, JOB_FAILED, "a job reads bytes whose last writer failed")                                   \
     X(DEADLINE_PASSED, 305, JOB_FAILED, "the deadline of the run passed first")                                        \
+    X(CALLBACK_FAILED, 306, JOB_FAILED, "a host or enqueue callback reported a failure")                               \
     X(DEVICE_LOST, 400, DEVICE_LOST, "the device no longer works")                                                     \
     X(KERNEL_FAULT, 401, DEVICE_LOST, "a kernel faulted; no device of this process can be used any more")              \
     X(NO_DRIVER, 500, FATAL, "no CUDA driver can be opened")                                                           \
@@ -199,6 +200,8 @@ typedef struct muster_config {
      * MUSTER_DUMP_PTX. */
     const char *dump_ptx;
     const char *dump_dir;
+    /* How long an enqueue callback may take before it is named as one that blocks. 0: 100 ms. */
+    uint64_t enqueue_limit_ns;
 } muster_config;
 
 /* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes
@@ -628,6 +631,69 @@ MUSTER_API muster_status muster_graph_fill(muster_graph *graph, muster_buffer *b
 MUSTER_API muster_status muster_graph_prefetch(muster_graph *graph, muster_buffer *buffer, uint64_t offset,
                                                uint64_t bytes, int device, muster_job *job, muster_error *error);
 
+/* Adds a job that makes the host copy of a range current: when it has ended, the bytes are in the buffer's host memory, and an
+ * acquisition that reads them finds nothing to copy. The copy overlaps with other jobs. `bytes` 0 means to the end of the buffer. The
+ * application still reads between acquire and release only. */
+MUSTER_API muster_status muster_graph_read_back(muster_graph *graph, muster_buffer *buffer, uint64_t offset,
+                                                uint64_t bytes, muster_job *job, muster_error *error);
+
+/* A function of the application's, called with host memory. */
+typedef struct muster_host_job {
+    size_t struct_size;
+    /* Called once per run, on a thread of Muster's that runs all callbacks of the runtime one after the other. pointers[i] is the
+     * address of the first byte of argument i, current where it is read; the host memory of argument i is the callback's until it
+     * returns. A callback that fails returns any status but MUSTER_OK and may say why in error->message: the job ends as
+     * CALLBACK_FAILED with that text, what it would have written is undefined, and what depends on it does not run. It may take its
+     * time, but holds up every other callback of the runtime meanwhile. It may call Muster, but not wait for runs, acquire buffers
+     * that its own run uses, or destroy the runtime: it would wait for itself. */
+    muster_status (*run)(void *user, void *const *pointers, uint32_t count, muster_error *error);
+    void *user;
+    uint32_t arg_count;     /* at most 128 */
+    const muster_arg *args; /* buffers or ranges of them; dependencies follow from their access, as for a dispatch */
+    uint32_t after_count;
+    const muster_job *after; /* explicit predecessors */
+} muster_host_job;
+
+/* Adds a host job. It starts when everything before it has completed, on every device, and what comes after it starts when it has
+ * returned. A buffer without host memory gets it. It runs on no device: muster_job_result says MUSTER_ANY_DEVICE.
+ * Errors: as muster_graph_dispatch; INVALID_ARGUMENT for an argument that is no buffer. */
+MUSTER_API muster_status muster_graph_host(muster_graph *graph, const muster_host_job *host, muster_job *job,
+                                           muster_error *error);
+
+/* What an enqueue callback gets. Handles are the driver's: muster_cuda.h has them as CUcontext, CUstream and CUdeviceptr. On a
+ * simulated device they are the simulator's, and mean nothing to a library. */
+typedef struct muster_enqueue_context {
+    size_t struct_size;
+    int device;                /* index in the runtime */
+    void *context;             /* CUcontext; current on the calling thread */
+    void *stream;              /* CUstream, non-blocking, which carries the device's jobs in order */
+    uint32_t count;            /* of arguments */
+    const uint64_t *addresses; /* of each argument's first byte on the device; CUdeviceptr */
+} muster_enqueue_context;
+
+/* A function of the application's that enqueues work on a device: a call of cuBLAS, cuFFT, NCCL, or a launch of its own. */
+typedef struct muster_enqueue_job {
+    size_t struct_size;
+    /* Called once per run, by the worker of the device that runs the job, which launches nothing meanwhile. It puts work on `stream`
+     * and returns; the job is that work. It must not block: no synchronisation, no allocation that stalls the device, no lock that is
+     * held for long, no call of Muster. It leaves the context current, and the stream open. One that has not returned after
+     * enqueue_limit_ns of muster_config is named in the log and by muster_run_wait when it times out. More than some 30 calls
+     * on the stream may have to wait for it. Failures: as of a host job's callback. */
+    muster_status (*enqueue)(void *user, const muster_enqueue_context *context, muster_error *error);
+    void *user;
+    uint32_t arg_count; /* at most 128 */
+    const muster_arg
+        *args;      /* buffers or ranges of them, on the device when it is called, as for a dispatch; scratch memory */
+    int pin_device; /* 1: run on `device` only; 0: Muster places it */
+    int device;
+    uint32_t after_count;
+    const muster_job *after; /* explicit predecessors */
+} muster_enqueue_job;
+
+/* Errors: as muster_graph_host. */
+MUSTER_API muster_status muster_graph_enqueue(muster_graph *graph, const muster_enqueue_job *enqueue, muster_job *job,
+                                              muster_error *error);
+
 /* `job` starts after `predecessor`, either added first. A cycle is found at submit (GRAPH_CYCLE, naming its jobs). */
 MUSTER_API muster_status muster_graph_after(muster_graph *graph, muster_job job, muster_job predecessor,
                                             muster_error *error);
@@ -766,6 +832,7 @@ typedef struct muster_device_stats {
     uint64_t evictions;       /* device copies given up to make room for others */
     uint64_t write_backs;     /* of them, copies whose content went to the host first */
     uint64_t bursts;          /* backlogs of launches sent to the device at once */
+    uint64_t slow_callbacks;  /* enqueue callbacks that did not return within enqueue_limit_ns */
 } muster_device_stats;
 
 MUSTER_API muster_status muster_device_get_stats(const muster_runtime *runtime, int index, muster_device_stats *stats,

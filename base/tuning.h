@@ -13,6 +13,9 @@ enum {
      * is not enqueued can still be placed elsewhere or cancelled. */
     MU_ENQUEUE_AHEAD_TASKS = 4096,
 
+    /* What an enqueue callback is taken to put on the stream, which nobody counts: a library call is some launches. */
+    MU_CALLBACK_CALLS = 32,
+
     /* Epochs of one dispatch lane that can be open or in flight. Each holds at least one call, so enqueue-ahead ends
      * before the ring does. */
     MU_EPOCH_RING = 1024,
@@ -65,6 +68,8 @@ enum {
 #define MU_POLL_INTERVAL_NS 80000u
 /* A sample of live memory (6 us) serves this long before a job that finds no memory takes another. */
 #define MU_MEMORY_SAMPLE_AGE_NS 10000000u
+/* An enqueue callback only puts calls on a stream, 4 us each: after so long it waits for something, and its device with it. */
+#define MU_ENQUEUE_LIMIT_NS 100000000u
 /* A job waits at most this long for memory that nothing of ours can free. */
 #define MU_ADMISSION_WAIT_NS 10000000000u
 

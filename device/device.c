@@ -144,6 +144,24 @@ void mu_device_leave(mu_device *device) {
     if (!mu_device_is_lost(device)) device->driver->ctx_pop_current(&popped);
 }
 
+void mu_device_handles(const mu_device *device, void **context, void **stream) {
+    *context = device->context;
+    *stream = device->lanes[MU_LANE_DISPATCH];
+}
+
+muster_status mu_device_restore(mu_device *device, muster_error *error) {
+    CUcontext current = NULL;
+    muster_status status = mu_device_alive(device, error);
+    if (status) return status;
+    CUresult code = device->driver->ctx_get_current(&current);
+    if (code == CUDA_SUCCESS && current == device->context) return MUSTER_OK;
+    if (code == CUDA_SUCCESS) code = device->driver->ctx_set_current(device->context);
+    if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "making the context current again");
+    return mu_device_refuse(device, MUSTER_INVALID_STATE, error,
+                            "context %p was left current on device %d's thread; pop what was pushed", (void *)current,
+                            device->index);
+}
+
 /* -------------------------------------------------------------------------------------------------- open and close -- */
 
 static muster_status find_device(mu_device *device, int ordinal, muster_error *error) {

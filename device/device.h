@@ -68,6 +68,11 @@ void mu_device_close(mu_device *device);
 muster_status mu_device_enter(mu_device *device, muster_error *error);
 void mu_device_leave(mu_device *device);
 
+/* Code of others puts work on the dispatch lane by itself: the driver's own handles for it, CUcontext and CUstream, and what is made
+ * good afterwards: the context is current again. INVALID_STATE: it was not. By the worker. */
+void mu_device_handles(const mu_device *device, void **context, void **stream);
+muster_status mu_device_restore(mu_device *device, muster_error *error);
+
 /* Whether a driver call has told that the device is gone (DEVICE_LOST or KERNEL_FAULT). From then on every function
  * here fails with that status, and none makes a driver call. Any thread. */
 bool mu_device_is_lost(const mu_device *device);

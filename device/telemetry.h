@@ -1,6 +1,6 @@
 /* Counters of one device: one list, from which the struct, the JSON and the Prometheus text are made.
  *
- * A counter has one writer, the device's worker; anyone may read. Each is exact once the device is idle, and no order
+ * A counter has one writer, the device's worker (slow_callbacks: the watch thread); anyone may read. Each is exact once the device is idle, and no order
  * between two of them is promised. */
 #ifndef MUSTER_DEVICE_TELEMETRY_H
 #define MUSTER_DEVICE_TELEMETRY_H
@@ -59,6 +59,8 @@
     X(jobs_held, "times a job was held back for its input or for a long job elsewhere, and others went first")         \
     X(waves, "parts of dispatches that ran one after the other for want of memory")                                    \
     X(refusals, "jobs refused")                                                                                        \
+    X(callbacks, "enqueue callbacks called")                                                                           \
+    X(slow_callbacks, "of these, not returned within enqueue_limit_ns")                                                \
     X(steals, "jobs taken from another device")                                                                        \
     X(overflows, "additions dropped because a counter would have overflowed")
 

@@ -118,15 +118,13 @@ static muster_status wait_while(mu_acquisition *a, acquisition_state state, uint
 }
 
 static muster_status wait_for_grant(mu_acquisition *a, uint64_t deadline, uint64_t timeout_ns, muster_error *error) {
-    muster_error problem;
     muster_status status = wait_while(a, QUEUED, deadline, timeout_ns, error);
     if (status) return status;
-    muster_status planned = mu_fetch_plan(a->fetch, &problem);
+    mu_fetch_plan(a->fetch);
     move_on(a, FETCHING);
     start(a); /* also when the plan failed: what comes next must come after what this follows */
     status = wait_while(a, FETCHING, deadline, timeout_ns, error);
     if (status) return status;
-    if (planned) return mu_error_copy(error, &problem);
     if (a->fetch->failure.status) return mu_error_copy(error, &a->fetch->failure);
     status = mu_fetch_settle(a->fetch, error);
     return status ? status : mu_fetch_wrote(a->fetch, error);

@@ -505,6 +505,7 @@ muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index
     actor->index = index;
     actor->device = device;
     mu_mailbox_init(&actor->mailbox);
+    mu_callout_init(&actor->callout, actor);
     start started = {.actor = actor};
     pthread_mutex_init(&started.lock, NULL);
     mu_cond_init(&started.changed);

@@ -11,6 +11,7 @@
 #include "cache/module_cache.h"
 #include "device/staging.h"
 #include "scheduler/bursts.h"
+#include "scheduler/callout.h"
 #include "scheduler/coherence.h"
 #include "scheduler/run.h"
 #include "scheduler/timeline.h"
@@ -70,6 +71,7 @@ struct mu_actor {
     _Alignas(MU_CACHE_LINE) atomic_uint queued;
     atomic_uint_fast64_t jobs_ended;
     mu_timeline timeline;
+    mu_callout callout;
 
     /* The worker's own. */
     mu_epoch epochs[MU_EPOCH_RING]; /* by epoch number modulo the ring */
@@ -138,6 +140,10 @@ void mu_actor_defer(mu_actor *actor, mu_call *call);
 /* Lets tasks that have become ready go to their devices: `first` is a chain of one run. Called by any thread; by a worker
  * with its actor, so that its own tasks skip the mailbox and the others leave after the epoch is closed. */
 void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run, uint32_t first);
+
+/* Whether the launch of a predecessor failed after the node's task was counted as ready. The predecessors are enqueued, and their
+ * epochs closed where they are another device's. Any thread. */
+bool mu_task_is_spoilt(muster_run *run, const mu_node *node);
 
 /* Counts one predecessor off each successor of a task that was enqueued or ended. */
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);

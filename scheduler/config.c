@@ -95,6 +95,7 @@ static muster_status read_key(const reading *r, mu_config *config) {
     if (!strcmp(key, "max_queued_jobs")) return read_u32(r, &config->max_queued_jobs);
     if (!strcmp(key, "admission_wait_ns")) return read_u64(r, UINT64_MAX, &config->admission_wait_ns);
     if (!strcmp(key, "spin_ns")) return read_u64(r, UINT64_MAX, &config->spin_ns);
+    if (!strcmp(key, "enqueue_limit_ns")) return read_u64(r, UINT64_MAX, &config->enqueue_limit_ns);
     if (!strcmp(key, "placement")) return read_text(r, &config->placement);
     if (!strcmp(key, "seed")) return read_u64(r, UINT64_MAX, &config->seed);
     if (!strcmp(key, "cache_dir")) return read_text(r, &config->cache_dir);
@@ -171,6 +172,7 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
     if (user->max_queued_jobs) config->max_queued_jobs = user->max_queued_jobs;
     if (user->admission_wait_ns) config->admission_wait_ns = user->admission_wait_ns;
     if (user->spin_ns) config->spin_ns = user->spin_ns;
+    if (user->enqueue_limit_ns) config->enqueue_limit_ns = user->enqueue_limit_ns;
     if (user->seed) config->seed = user->seed;
     if (user->cache_bytes) config->cache_bytes = user->cache_bytes;
     config->log = user->log;
@@ -215,6 +217,7 @@ muster_status mu_config_resolve(const muster_config *user, mu_config *out, muste
     mu_config config = {
         .admission_wait_ns = MU_ADMISSION_WAIT_NS,
         .spin_ns = MU_SPIN_NS,
+        .enqueue_limit_ns = MU_ENQUEUE_LIMIT_NS,
         .log_level = MUSTER_LOG_WARNING,
     };
     const char *path = user ? user->config_path : NULL;

@@ -17,6 +17,7 @@ typedef struct mu_config {
     uint32_t max_queued_jobs;
     uint64_t admission_wait_ns;
     uint64_t spin_ns;
+    uint64_t enqueue_limit_ns;
     char *placement;
     uint64_t seed;
     muster_log_fn log;

@@ -54,7 +54,8 @@ mu_detour *mu_detour_take(mu_actor *actor, muster_buffer *buffer, uint64_t low, 
     detour->fetch->after = after_nothing; /* but what each piece is stamped with */
     detour->fetch->done = fetched;
     detour->fetch->user = detour;
-    if (mu_fetch_plan(detour->fetch, error)) goto free_fetch;
+    mu_fetch_plan(detour->fetch);
+    if (mu_error_copy(error, detour->fetch->failure.status ? &detour->fetch->failure : NULL)) goto free_fetch;
     mu_handle_retain(&buffer->handle);
     detour->call.run = end;
     detour->actor = actor;

@@ -15,16 +15,12 @@
 
 enum { MAX_SHARDS = 65536, MAX_PHASES = 64, MAX_ITERATIONS = 1 << 20 };
 
-static uint64_t range_bytes(const muster_arg *arg) {
-    return arg->bytes ? arg->bytes : arg->buffer->bytes - arg->offset_bytes;
-}
-
 static bool sharded(const muster_dispatch *dispatch) { return dispatch->flags & MUSTER_DISPATCH_SHARDED; }
 
 /* The cut of one buffer argument of a sharded dispatch over `extent` slices. */
 static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t extent, bool several,
                                muster_error *error) {
-    uint64_t bytes = range_bytes(arg);
+    uint64_t bytes = mu_arg_bytes(arg);
     switch (arg->cut) {
         case MUSTER_CUT_REPLICATE:
             if ((arg->access & MUSTER_WRITE) && several)
@@ -68,21 +64,32 @@ static muster_status name_argument(muster_error *error, muster_status status, ui
     return mu_fail(error, status, "argument %u: %.460s", index, told.message);
 }
 
-static muster_status check_buffer_arg(const muster_graph *graph, const muster_dispatch *dispatch, uint32_t index,
-                                      uint32_t extent, muster_error *error) {
-    const muster_arg *arg = &dispatch->args[index];
+muster_status mu_arg_check_buffer(const muster_graph *graph, const muster_arg *arg, uint32_t index,
+                                  muster_error *error) {
     muster_status status = mu_handle_check(arg->buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error);
     if (!status) status = mu_graph_check_range(arg->buffer, arg->offset_bytes, arg->bytes, "buffer", error);
     if (status) return name_argument(error, status, index);
     if (arg->access < MUSTER_READ || arg->access > MUSTER_READ_WRITE)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not an access", index, (int)arg->access);
-    if (range_bytes(arg) == 0)
+    if (mu_arg_bytes(arg) == 0)
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "argument %u: offset %llu leaves no bytes of the buffer's %llu",
                        index, (unsigned long long)arg->offset_bytes, (unsigned long long)arg->buffer->bytes);
-    if (!sharded(dispatch)) return MUSTER_OK;
+    return MUSTER_OK;
+}
+
+static muster_status check_buffer_arg(const muster_graph *graph, const muster_dispatch *dispatch, uint32_t index,
+                                      uint32_t extent, muster_error *error) {
+    muster_status status = mu_arg_check_buffer(graph, &dispatch->args[index], index, error);
+    if (status || !sharded(dispatch)) return status;
     uint32_t devices = graph->handle.runtime->device_count;
     uint32_t parts = dispatch->max_shards ? dispatch->max_shards : devices;
-    return check_cut(arg, index, extent, parts > 1 && extent > 1, error);
+    return check_cut(&dispatch->args[index], index, extent, parts > 1 && extent > 1, error);
+}
+
+muster_status mu_arg_check_scratch(const muster_arg *arg, uint32_t index, muster_error *error) {
+    if (arg->bytes && arg->bytes <= UINT64_MAX / 2) return MUSTER_OK;
+    return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: scratch memory of %llu bytes; give 1 to 2^63 - 1",
+                   index, (unsigned long long)arg->bytes);
 }
 
 static muster_status check_value_arg(const muster_arg *arg, uint32_t index, bool cut, uint32_t extent,
@@ -95,11 +102,7 @@ static muster_status check_value_arg(const muster_arg *arg, uint32_t index, bool
             return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: its value is NULL", index);
         return MUSTER_OK;
     }
-    if (arg->kind == MUSTER_ARG_SCRATCH) {
-        if (arg->bytes && arg->bytes <= UINT64_MAX / 2) return MUSTER_OK;
-        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: scratch memory of %llu bytes; give 1 to 2^63 - 1",
-                       index, (unsigned long long)arg->bytes);
-    }
+    if (arg->kind == MUSTER_ARG_SCRATCH) return mu_arg_check_scratch(arg, index, error);
     if (arg->value_bytes != 4 && arg->value_bytes != 8)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: a shard offset or count has 4 or 8 bytes, not %u",
                        index, arg->value_bytes);
@@ -116,15 +119,15 @@ static muster_status check_value_arg(const muster_arg *arg, uint32_t index, bool
     return MUSTER_OK;
 }
 
-static muster_status check_overlaps(const muster_dispatch *dispatch, muster_error *error) {
-    for (uint32_t i = 0; i < dispatch->arg_count; i++) {
-        const muster_arg *a = &dispatch->args[i];
+muster_status mu_args_check_overlaps(const muster_arg *args, uint32_t count, muster_error *error) {
+    for (uint32_t i = 0; i < count; i++) {
+        const muster_arg *a = &args[i];
         if (a->kind != MUSTER_ARG_BUFFER) continue;
         for (uint32_t j = 0; j < i; j++) {
-            const muster_arg *b = &dispatch->args[j];
+            const muster_arg *b = &args[j];
             if (b->kind != MUSTER_ARG_BUFFER || b->buffer != a->buffer || !((a->access | b->access) & MUSTER_WRITE) ||
-                a->offset_bytes >= b->offset_bytes + range_bytes(b) ||
-                b->offset_bytes >= a->offset_bytes + range_bytes(a))
+                a->offset_bytes >= b->offset_bytes + mu_arg_bytes(b) ||
+                b->offset_bytes >= a->offset_bytes + mu_arg_bytes(a))
                 continue;
             return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                            "arguments %u and %u are overlapping ranges of one buffer and one is written; pass it once "
@@ -159,7 +162,7 @@ static muster_status check_arguments(const muster_graph *graph, const muster_dis
             return mu_fail(error, MUSTER_ARGUMENT_MISMATCH, "parameter %u of kernel %s has %u bytes; argument has %u",
                            i, dispatch->kernel->name, info->parameter_bytes[i], bytes);
     }
-    return check_overlaps(dispatch, error);
+    return mu_args_check_overlaps(dispatch->args, dispatch->arg_count, error);
 }
 
 /* Whether each device it may run on could launch the shape, as far as that is known before it runs. */
@@ -306,12 +309,13 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
     return check_arguments(graph, dispatch, checked->grid[checked->axis], error);
 }
 
-static muster_status check_after(const muster_graph *graph, const muster_dispatch *dispatch, muster_error *error) {
-    if (dispatch->after_count && !dispatch->after) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "after is NULL");
-    for (uint32_t i = 0; i < dispatch->after_count; i++)
-        if (dispatch->after[i] >= graph->job_count)
-            return mu_fail(error, MUSTER_OUT_OF_RANGE, "after[%u] is job %u: the graph has %zu jobs", i,
-                           dispatch->after[i], graph->job_count);
+muster_status mu_graph_check_after(const muster_graph *graph, const muster_job *after, uint32_t count,
+                                   muster_error *error) {
+    if (count && !after) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "after is NULL");
+    for (uint32_t i = 0; i < count; i++)
+        if (after[i] >= graph->job_count)
+            return mu_fail(error, MUSTER_OUT_OF_RANGE, "after[%u] is job %u: the graph has %zu jobs", i, after[i],
+                           graph->job_count);
     return MUSTER_OK;
 }
 
@@ -321,7 +325,7 @@ muster_status mu_dispatch_add(muster_graph *graph, const muster_dispatch *dispat
     muster_status status;
     if ((status = mu_graph_check_open(graph, error)) ||
         (status = check_dispatch(graph, dispatch, shapes, &checked, error)) ||
-        (status = check_after(graph, dispatch, error)))
+        (status = mu_graph_check_after(graph, dispatch->after, dispatch->after_count, error)))
         return status;
     mu_graph_mark mark = mu_graph_get_mark(graph);
     muster_job added;

@@ -218,7 +218,10 @@ static muster_status start(mu_actor *actor, const muster_run *run, const mu_task
                            node->as.fill.pattern_bytes, accesses[0].high - accesses[0].low, error);
         case MU_NODE_JOIN:
         case MU_NODE_PREFETCH: return MUSTER_OK;
-        case MU_NODE_DISPATCH: break;
+        case MU_NODE_ENQUEUE: return mu_callout_call(actor, run, node, addresses, error);
+        case MU_NODE_DISPATCH:
+        case MU_NODE_READ_BACK:
+        case MU_NODE_HOST: break;
     }
     return mu_fail(error, MUSTER_INTERNAL, "a node of kind %d", node->kind);
 }
@@ -241,12 +244,6 @@ void mu_enqueue_failed(mu_actor *actor, muster_run *run, mu_task *task, const mu
     if (muster_status_recovery(error->status) == MUSTER_RECOVERY_DEVICE_LOST) mu_actor_lose(actor, error);
 }
 
-static bool predecessor_failed(muster_run *run, const mu_node *node) {
-    for (uint32_t i = 0; i < node->pred_count; i++)
-        if (mu_run_task(run, run->graph->preds[node->pred_first + i])->status) return true;
-    return false;
-}
-
 void mu_enqueue_again(mu_actor *actor, mu_task_ref ref) {
     muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
     mu_task *task = mu_run_task(run, (uint32_t)ref);
@@ -255,7 +252,7 @@ void mu_enqueue_again(mu_actor *actor, mu_task_ref ref) {
     mu_address addresses[MU_MAX_PARAMETERS];
     muster_error error;
     muster_status status = MUSTER_OK;
-    if (atomic_load_explicit(&run->failed_late, memory_order_relaxed) && predecessor_failed(run, node)) {
+    if (mu_task_is_spoilt(run, node)) {
         mu_run_fail(run, task, status = MUSTER_PREDECESSOR_FAILED, NULL);
     } else {
         for (uint32_t i = 0; i < node->access_count; i++)
@@ -283,7 +280,7 @@ static mu_bind prepare(mu_actor *actor, muster_run *run, mu_task_binding *b) {
         mu_error_copy(error, &actor->loss);
         return MU_BIND_FAILED;
     }
-    if (atomic_load_explicit(&run->failed_late, memory_order_relaxed) && predecessor_failed(run, b->node)) {
+    if (mu_task_is_spoilt(run, b->node)) {
         mu_fail(error, MUSTER_PREDECESSOR_FAILED, "a predecessor's launch failed");
         return MU_BIND_FAILED;
     }

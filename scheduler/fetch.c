@@ -123,21 +123,22 @@ static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, mu
     return status;
 }
 
-muster_status mu_fetch_plan(mu_fetch *fetch, muster_error *error) {
+void mu_fetch_plan(mu_fetch *fetch) {
+    muster_error error;
     muster_status status = MUSTER_OK;
     for (uint32_t i = 0; i < fetch->range_count; i++) mu_buffer_begin_host_use(fetch->ranges[i].buffer);
     fetch->uses_host = true;
     for (uint32_t i = 0; !status && i < fetch->range_count; i++) {
         const mu_fetch_range *range = &fetch->ranges[i];
-        status = mu_buffer_make_host(range->buffer, error);
-        if (!status && (range->access & MUSTER_READ)) status = plan_range(fetch, range, error);
+        status = mu_buffer_make_host(range->buffer, &error);
+        if (!status && (range->access & MUSTER_READ)) status = plan_range(fetch, range, &error);
     }
-    if (!status) return MUSTER_OK;
+    if (!status) return;
+    fail(fetch, &error);
     for (uint32_t d = 0; d < fetch->runtime->device_count; d++) {
         mu_pieces_drop(fetch->parts[d].pieces);
         fetch->parts[d].pieces = NULL;
     }
-    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------------ what it means -- */

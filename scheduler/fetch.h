@@ -34,7 +34,7 @@ struct mu_fetch {
     const uint64_t *after; /* per device: the dispatch epochs that must be complete too */
     mu_fetch_range *ranges;
     uint32_t range_count;
-    /* For `done` and later: what went wrong first, status OK when nothing did. */
+    /* For `done` and later: what went wrong first, in the plan or after it; status OK when nothing did. */
     muster_error failure;
     /* Its own. */
     bool uses_host;
@@ -49,9 +49,9 @@ muster_status mu_fetch_create(muster_runtime *runtime, uint32_t range_count, mu_
 void mu_fetch_destroy(mu_fetch *fetch);
 
 /* Any thread, once. Makes host memory where a buffer has none and decides where each byte comes from; nothing may write the
- * ranges from then on. DATA_UNDEFINED, OUT_OF_HOST_MEMORY: nothing will be copied, but the host memory is lent all the same. A
- * fetch that is not planned only waits. */
-muster_status mu_fetch_plan(mu_fetch *fetch, muster_error *error);
+ * ranges from then on. When it fails (DATA_UNDEFINED, OUT_OF_HOST_MEMORY) nothing will be copied, but the host memory is lent all
+ * the same. A fetch that is not planned only waits. */
+void mu_fetch_plan(mu_fetch *fetch);
 
 /* Any thread, once. False: there is nothing to wait for, and `done` will not be called. */
 bool mu_fetch_start(mu_fetch *fetch);

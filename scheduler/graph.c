@@ -98,7 +98,8 @@ mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
                            .phases = graph->phase_count,
                            .counters = graph->counter_count,
                            .scratches = graph->scratch_count,
-                           .value_bytes = graph->values->bytes};
+                           .value_bytes = graph->values->bytes,
+                           .host_nodes = graph->host_node_count};
 }
 
 static size_t index_slot(const muster_graph *graph, const muster_buffer *buffer) {
@@ -130,6 +131,7 @@ void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
     graph->parameter_count = mark->parameters;
     graph->edge_count = mark->edges;
     graph->values->bytes = mark->value_bytes;
+    graph->host_node_count = mark->host_nodes;
 }
 
 bool mu_graph_add_job(muster_graph *graph, muster_job *job) {

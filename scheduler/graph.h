@@ -19,8 +19,11 @@ typedef enum mu_node_kind {
     MU_NODE_DISPATCH,
     MU_NODE_COPY, /* accesses: source, destination */
     MU_NODE_FILL,
-    MU_NODE_JOIN,    /* does nothing; stands between many predecessors and many successors */
-    MU_NODE_PREFETCH /* nothing but its access: the range is on the device once it has ended */
+    MU_NODE_JOIN,     /* does nothing; stands between many predecessors and many successors */
+    MU_NODE_PREFETCH, /* nothing but its access: the range is on the device once it has ended */
+    MU_NODE_ENQUEUE,
+    MU_NODE_READ_BACK, /* from here on no device runs it (mu_node_is_host) */
+    MU_NODE_HOST
 } mu_node_kind;
 
 /* One buffer range that a node accesses. */
@@ -82,6 +85,15 @@ typedef struct mu_node {
         struct {
             uint32_t pattern, pattern_bytes;
         } fill;
+        struct {
+            muster_status (*call)(void *user, const muster_enqueue_context *context, muster_error *error);
+            void *user;
+        } enqueue;
+        struct {
+            muster_status (*run)(void *user, void *const *pointers, uint32_t count, muster_error *error);
+            void *user;
+            uint32_t index; /* among the graph's host nodes */
+        } host;             /* of a read-back, the index alone */
     } as;
 } mu_node;
 
@@ -109,6 +121,7 @@ struct muster_graph {
 
     mu_node *nodes;
     size_t node_count, node_capacity;
+    uint32_t host_node_count;
     uint32_t *job_nodes; /* first node of each job; its nodes end where the next job's start */
     size_t job_count, job_capacity;
     mu_access *accesses;
@@ -140,7 +153,7 @@ struct muster_graph {
 /* How much was there before a job was added, to take it back on failure. */
 typedef struct mu_graph_mark {
     size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters, scratches;
-    uint32_t value_bytes;
+    uint32_t value_bytes, host_nodes;
 } mu_graph_mark;
 
 mu_graph_mark mu_graph_get_mark(const muster_graph *graph);
@@ -165,6 +178,8 @@ void mu_counter_free(mu_counter *counter); /* scheduler/extra.c */
 static inline const mu_extra *mu_node_extra(const muster_graph *graph, const mu_node *node) {
     return node->as.dispatch.extra ? &graph->extras[node->as.dispatch.extra - 1] : NULL;
 }
+
+static inline bool mu_node_is_host(const mu_node *node) { return node->kind >= MU_NODE_READ_BACK; }
 
 const char *mu_node_kernel_name(const mu_node *node); /* of a dispatch */
 

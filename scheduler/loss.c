@@ -29,6 +29,9 @@ static void fail_suspect(mu_actor *actor, muster_run *run, mu_task *task) {
     if (node->kind == MU_NODE_DISPATCH)
         mu_fail(&error, actor->loss.status, "in flight: kernel %.64s of job %u; %.380s", mu_node_kernel_name(node),
                 mu_run_job(run, node), actor->loss.message);
+    if (node->kind == MU_NODE_ENQUEUE)
+        mu_fail(&error, actor->loss.status, "in flight: enqueue job %u; %.400s", mu_run_job(run, node),
+                actor->loss.message);
     error.driver_code = actor->loss.driver_code;
     mu_run_fail(run, task, error.status, &error);
     mu_bind_undefine(run, node);

@@ -74,6 +74,7 @@ static void judge(const muster_runtime *runtime, int device, const muster_graph 
                   int occupancy, muster_preflight_report *report) {
     memset(report, 0, sizeof *report);
     report->answer = MUSTER_ANSWER_YES;
+    if (mu_node_is_host(node)) return; /* it needs nothing of the device */
     if (node->kind == MU_NODE_DISPATCH)
         judge_shape(mu_device_capability(runtime->actors[device].device), graph, node, occupancy, report);
     bool refused_before = report->answer == MUSTER_ANSWER_NO && occupancy < 0;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "scheduler/buffer.h"
 #include "scheduler/completion.h"
+#include "scheduler/host_task.h"
 #include "scheduler/open_run.h"
 #include "scheduler/runtime.h"
 #include "scheduler/wait.h"
@@ -106,6 +107,7 @@ static void run_free(muster_run *run) {
     pthread_cond_destroy(&run->changed);
     pthread_mutex_destroy(&run->lock);
     mu_completion_free(run->completion);
+    mu_host_tasks_destroy(run);
     mu_open_run_free(run->open);
     mu_free(run->tasks);
     mu_free_aligned(run);
@@ -139,8 +141,9 @@ static muster_status make_run(muster_graph *graph, mu_values *values, muster_run
         status = mu_fail_host_memory(error, "the tasks of a run", sizeof *run + task_bytes);
         goto free_run;
     }
-    status = mu_order_entry_init(&runtime->order, &run->order, (uint32_t)graph->buffer_count, error);
-    if (status) goto free_run;
+    if ((status = mu_host_tasks_create(run, graph, error)) ||
+        (status = mu_order_entry_init(&runtime->order, &run->order, (uint32_t)graph->buffer_count, error)))
+        goto free_run;
     for (size_t i = 0; i < graph->buffer_count; i++) {
         run->order.uses[i].state = &graph->buffers[i].buffer->order;
         run->order.uses[i].writes = graph->buffers[i].writes;
@@ -329,6 +332,7 @@ muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error
     else
         status = say_unfinished(run, timeout_ns, error);
     pthread_mutex_unlock(&run->lock);
+    if (!done) mu_callouts_tell(run->handle.runtime, error);
     return status;
 }
 

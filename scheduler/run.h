@@ -41,6 +41,7 @@ typedef struct mu_task {
 } mu_task;
 
 typedef struct mu_completion mu_completion;
+typedef struct mu_host_task mu_host_task;
 typedef struct mu_open_run mu_open_run;
 
 struct muster_run {
@@ -50,6 +51,8 @@ struct muster_run {
     uint32_t slot;
     uint32_t task_count;
     mu_task *tasks;
+    mu_host_task *host_tasks; /* of the nodes that no device runs (scheduler/host_task.h) */
+    uint32_t host_task_count;
     mu_order_entry order;
     /* Tasks not yet enqueued (or ended without), and not yet ended. Each worker subtracts once per batch. acq_rel: who
      * reaches 0 sees everything the others did. */

@@ -105,6 +105,7 @@ static muster_status start_actors(muster_runtime *runtime, mu_device **devices, 
 
 /* No run is left: the host thread has nothing to tell the workers but what its last calls still do. */
 static void free_runtime(muster_runtime *runtime) {
+    for (uint32_t d = 0; d < runtime->started_actors; d++) mu_callout_stop(&runtime->actors[d]);
     mu_watches_stop(runtime);
     mu_host_destroy(runtime->host);
     for (uint32_t d = 0; d < runtime->started_actors; d++) mu_actor_stop(&runtime->actors[d]);
@@ -382,6 +383,7 @@ muster_status muster_device_get_stats(const muster_runtime *runtime, int index, 
         .evictions = count(&counters->evictions),
         .write_backs = count(&counters->write_backs),
         .bursts = count(&counters->bursts),
+        .slow_callbacks = count(&counters->slow_callbacks),
     };
     fill(stats, stats->struct_size, &found, sizeof found);
     return MUSTER_OK;

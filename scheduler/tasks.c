@@ -3,6 +3,7 @@
 
 #include "scheduler/actor.h"
 #include "scheduler/bind.h"
+#include "scheduler/host_task.h"
 #include "scheduler/runtime.h"
 
 /* ----------------------------------------------------------------------------------------------------------- posts -- */
@@ -83,6 +84,17 @@ static int place(muster_runtime *runtime, const muster_graph *graph, const mu_no
     return runtime->placement->place(runtime, graph, node);
 }
 
+/* Whether the task is over without having gone to a device: a predecessor failed, or it is the host's and needs no waiting. */
+static bool ends_here(muster_run *run, mu_task *task) {
+    const mu_node *node = &run->graph->nodes[task->node];
+    if (!atomic_load_explicit(&task->poisoned, memory_order_relaxed))
+        return mu_node_is_host(node) && mu_host_task_begin(run, task);
+    muster_status stopped = mu_run_stopped(run);
+    mu_run_fail(run, task, stopped ? stopped : MUSTER_PREDECESSOR_FAILED, NULL);
+    mu_bind_undefine(run, node);
+    return true;
+}
+
 void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run, uint32_t first) {
     struct {
         mu_task *first, *last;
@@ -93,17 +105,15 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
     while (first != MU_NONE) {
         mu_task *task = mu_run_task(run, first);
         first = task->next;
-        if (atomic_load_explicit(&task->poisoned, memory_order_relaxed)) {
-            /* It ends here without having run, and so does what depends on it. */
-            muster_status stopped = mu_run_stopped(run);
-            mu_run_fail(run, task, stopped ? stopped : MUSTER_PREDECESSOR_FAILED, NULL);
-            mu_bind_undefine(run, &run->graph->nodes[task->node]);
+        const mu_node *node = &run->graph->nodes[task->node];
+        bool on_host = mu_node_is_host(node); /* before it begins: the run may be gone when it has ended by itself */
+        if (ends_here(run, task)) {
             first = collect_ready(run, task, first);
             atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);
             skipped++;
             continue;
         }
-        const mu_node *node = &run->graph->nodes[task->node];
+        if (on_host) continue;
         int device =
             node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device : place(runtime, run->graph, node);
         task->device = (int16_t)device;
@@ -134,6 +144,13 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         if (chains[d].first) posts[post_count] = chains[d].first, devices[post_count++] = (int)d;
     for (uint32_t i = 0; i < post_count; i++) mu_actor_post_tasks(&runtime->actors[devices[i]], posts[i]);
     if (skipped) mu_run_ended(run, skipped);
+}
+
+bool mu_task_is_spoilt(muster_run *run, const mu_node *node) {
+    if (!atomic_load_explicit(&run->failed_late, memory_order_relaxed)) return false;
+    for (uint32_t i = 0; i < node->pred_count; i++)
+        if (mu_run_task(run, run->graph->preds[node->pred_first + i])->status) return true;
+    return false;
 }
 
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {

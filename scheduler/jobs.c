@@ -1,0 +1,141 @@
+/* Jobs that are the application's own code, and read-backs: adding them to a graph. */
+#include "base/error.h"
+#include "device/device.h"
+#include "scheduler/dispatch.h"
+#include "scheduler/runtime.h"
+
+/* What host and enqueue jobs have in common. */
+typedef struct callback_job {
+    mu_node_kind kind;
+    const char *name; /* of the descriptor, for messages */
+    bool has_function;
+    const muster_arg *args;
+    uint32_t arg_count;
+    const muster_job *after;
+    uint32_t after_count;
+    int pin;
+} callback_job;
+
+static muster_status check(const muster_graph *graph, const callback_job *job, muster_error *error) {
+    muster_status status = mu_graph_check_open(graph, error);
+    if (status) return status;
+    if (!job->has_function) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%s has no function to call", job->name);
+    if (job->arg_count && !job->args) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "args is NULL");
+    if (job->arg_count > MU_MAX_PARAMETERS)
+        return mu_fail(error, MUSTER_LIMIT_REACHED, "%s has at most %d arguments, not %u", job->name, MU_MAX_PARAMETERS,
+                       job->arg_count);
+    for (uint32_t i = 0; i < job->arg_count; i++) {
+        const muster_arg *arg = &job->args[i];
+        if (arg->kind == MUSTER_ARG_BUFFER)
+            status = mu_arg_check_buffer(graph, arg, i, error);
+        else if (arg->kind == MUSTER_ARG_SCRATCH && job->kind == MU_NODE_ENQUEUE)
+            status = mu_arg_check_scratch(arg, i, error);
+        else
+            status =
+                mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                        "argument %u is of kind %d; %s takes buffers%s, and gets everything else by its user pointer",
+                        i, (int)arg->kind, job->name, job->kind == MU_NODE_ENQUEUE ? " and scratch memory" : "");
+        if (status) return status;
+    }
+    if ((status = mu_args_check_overlaps(job->args, job->arg_count, error))) return status;
+    return mu_graph_check_after(graph, job->after, job->after_count, error);
+}
+
+static mu_node *add_node(muster_graph *graph, mu_node_kind kind, int pin, muster_job *job) {
+    if (!mu_graph_add_job(graph, job)) return NULL;
+    mu_node *node = mu_graph_add_node(graph, kind, *job, pin);
+    if (node && mu_node_is_host(node)) node->as.host.index = graph->host_node_count++;
+    return node;
+}
+
+static bool add_argument(muster_graph *graph, mu_node *node, const muster_arg *arg) {
+    if (arg->kind == MUSTER_ARG_SCRATCH) return mu_graph_add_scratch(graph, node, arg->bytes);
+    return mu_graph_add_address(graph, node, node->access_count) &&
+           mu_graph_add_access(graph, node, arg->buffer, arg->access, arg->offset_bytes,
+                               arg->offset_bytes + mu_arg_bytes(arg), false);
+}
+
+/* The caller rewinds the graph on failure. */
+static mu_node *add_callback(muster_graph *graph, const callback_job *c, muster_job *job) {
+    mu_node *node = add_node(graph, c->kind, c->pin, job);
+    for (uint32_t i = 0; node && i < c->arg_count; i++)
+        if (!add_argument(graph, node, &c->args[i])) return NULL;
+    for (uint32_t i = 0; node && i < c->after_count; i++)
+        if (!mu_graph_add_edges(graph, *job, c->after[i])) return NULL;
+    return node;
+}
+
+muster_status muster_graph_host(muster_graph *graph, const muster_host_job *host, muster_job *job,
+                                muster_error *error) {
+    muster_status status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error);
+    if (status) return status;
+    if (!host) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "host is NULL");
+    if (host->struct_size != sizeof *host)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "host->struct_size is %zu; set it to sizeof(muster_host_job), %zu", host->struct_size,
+                       sizeof *host);
+    const callback_job callback = {MU_NODE_HOST,    "a host job", host->run != NULL, host->args,
+                                   host->arg_count, host->after,  host->after_count, MUSTER_ANY_DEVICE};
+    if ((status = check(graph, &callback, error))) return status;
+    mu_graph_mark mark = mu_graph_get_mark(graph);
+    muster_job added;
+    mu_node *node = add_callback(graph, &callback, &added);
+    if (!node) {
+        mu_graph_rewind(graph, &mark);
+        return mu_fail_host_memory(error, "a host job", sizeof *node + host->arg_count * sizeof(mu_access));
+    }
+    node->as.host.run = host->run;
+    node->as.host.user = host->user;
+    if (job) *job = added;
+    return MUSTER_OK;
+}
+
+muster_status muster_graph_enqueue(muster_graph *graph, const muster_enqueue_job *enqueue, muster_job *job,
+                                   muster_error *error) {
+    muster_status status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error);
+    if (status) return status;
+    if (!enqueue) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "enqueue is NULL");
+    if (enqueue->struct_size != sizeof *enqueue)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "enqueue->struct_size is %zu; set it to sizeof(muster_enqueue_job), %zu", enqueue->struct_size,
+                       sizeof *enqueue);
+    int devices = (int)graph->handle.runtime->device_count;
+    if (enqueue->pin_device && (enqueue->device < 0 || enqueue->device >= devices))
+        return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %d", enqueue->device, devices);
+    const callback_job callback = {MU_NODE_ENQUEUE,          "an enqueue job",
+                                   enqueue->enqueue != NULL, enqueue->args,
+                                   enqueue->arg_count,       enqueue->after,
+                                   enqueue->after_count,     enqueue->pin_device ? enqueue->device : MUSTER_ANY_DEVICE};
+    if ((status = check(graph, &callback, error))) return status;
+    mu_graph_mark mark = mu_graph_get_mark(graph);
+    muster_job added;
+    mu_node *node = add_callback(graph, &callback, &added);
+    if (!node) {
+        mu_graph_rewind(graph, &mark);
+        return mu_fail_host_memory(error, "an enqueue job", sizeof *node + enqueue->arg_count * sizeof(mu_access));
+    }
+    node->as.enqueue.call = enqueue->enqueue;
+    node->as.enqueue.user = enqueue->user;
+    if (job) *job = added;
+    return MUSTER_OK;
+}
+
+muster_status muster_graph_read_back(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
+                                     muster_job *job, muster_error *error) {
+    muster_status status;
+    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
+        (status = mu_handle_check(buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error)) ||
+        (status = mu_graph_check_open(graph, error)) ||
+        (status = mu_graph_check_range(buffer, offset, bytes, "buffer", error)))
+        return status;
+    if (bytes == 0) bytes = buffer->bytes - offset;
+    mu_graph_mark mark = mu_graph_get_mark(graph);
+    muster_job added;
+    mu_node *node = add_node(graph, bytes ? MU_NODE_READ_BACK : MU_NODE_JOIN, MUSTER_ANY_DEVICE, &added);
+    if (!node || (bytes && !mu_graph_add_access(graph, node, buffer, MUSTER_READ, offset, offset + bytes, false))) {
+        mu_graph_rewind(graph, &mark);
+        return mu_fail_host_memory(error, "a read-back", sizeof *node + sizeof(mu_access));
+    }
+    if (job) *job = added;
+    return MUSTER_OK;
+}
