@@ -44,24 +44,52 @@ void mu_pieces_drop(mu_piece *list) {
     }
 }
 
-/* Takes the range for this piece alone, unless there is nothing to copy or somebody else is at it. */
-static mu_download_start claim(mu_piece *piece) {
-    mu_coherence *table = &piece->buffer->coherence;
-    mu_download_start result = MU_DOWNLOAD_NEEDLESS;
-    mu_coherence_lock(table);
-    for (uint64_t at = piece->low; at < piece->high && result == MU_DOWNLOAD_NEEDLESS;) {
+/* The first part of the piece that the host lacks; empty when it has all of it. With the lock of the table held. */
+static void find_lacking(const mu_piece *piece, uint64_t *low, uint64_t *high) {
+    const mu_coherence *table = &piece->buffer->coherence;
+    *low = *high = piece->high;
+    for (uint64_t at = piece->low; at < piece->high;) {
         const mu_segment *segment = &table->segments[mu_coherence_find(table, at)];
-        if (!(segment->valid & MU_LOCATION_HOST) && !segment->zero && !segment->undefined) result = MU_DOWNLOAD_STARTED;
+        bool has = (segment->valid & MU_LOCATION_HOST) || segment->zero || segment->undefined;
+        if (!has && *low == piece->high) *low = at;
+        if (has && *low < at) {
+            *high = at;
+            return;
+        }
         at = segment->high;
     }
+}
+
+/* Takes the range for this piece alone, unless there is nothing to copy or somebody else is at it. What the host has already may be in
+ * use there and is left alone: the piece becomes its first part that the host lacks, and *rest what comes behind that, or NULL. */
+static mu_download_start claim(mu_piece *piece, mu_piece **rest, muster_error *error) {
+    mu_coherence *table = &piece->buffer->coherence;
+    mu_download_start result = MU_DOWNLOAD_STARTED;
+    uint64_t low, high;
+    *rest = NULL;
+    mu_coherence_lock(table);
+    find_lacking(piece, &low, &high);
     const mu_piece *other = piece->buffer->copied;
-    while (other && (other->high <= piece->low || piece->high <= other->low)) other = other->copied_next;
-    if (result == MU_DOWNLOAD_STARTED && other) result = MU_DOWNLOAD_NOT_YET;
+    while (other && (other->high <= low || high <= other->low)) other = other->copied_next;
+    if (low == piece->high)
+        result = MU_DOWNLOAD_NEEDLESS;
+    else if (other)
+        result = MU_DOWNLOAD_NOT_YET;
+    else if (high < piece->high && !(*rest = mu_alloc_zeroed(1, sizeof **rest)))
+        result = MU_DOWNLOAD_FAILED;
     if (result == MU_DOWNLOAD_STARTED) {
+        if (*rest) {
+            **rest = *piece;
+            (*rest)->low = high;
+            atomic_fetch_add_explicit(&piece->instance->pins, 1, memory_order_relaxed);
+        }
+        piece->low = low;
+        piece->high = high;
         piece->copied_next = piece->buffer->copied;
         piece->buffer->copied = piece;
     }
     mu_coherence_unlock(table);
+    if (result == MU_DOWNLOAD_FAILED) mu_fail_host_memory(error, "a copy to the host", sizeof **rest);
     return result;
 }
 
@@ -85,17 +113,23 @@ static muster_status start_copy(mu_actor *actor, mu_download *download, const mu
                            error);
 }
 
-mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece *piece, muster_error *error) {
+mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece **link, muster_error *error) {
+    mu_piece *piece = *link, *rest;
     if (mu_timeline_closed(&actor->timeline) < piece->stamp) return MU_DOWNLOAD_NOT_YET;
-    mu_download_start result = claim(piece);
-    if (result == MU_DOWNLOAD_NEEDLESS) drop_piece(piece);
+    mu_download_start result = claim(piece, &rest, error);
+    if (result == MU_DOWNLOAD_NEEDLESS) {
+        *link = piece->next;
+        drop_piece(piece);
+    }
     if (result != MU_DOWNLOAD_STARTED) return result;
+    if (rest) piece->next = rest; /* it points on to what followed the piece */
     if (start_copy(actor, download, piece, error)) {
         mu_coherence_lock(&piece->buffer->coherence);
         unclaim(piece);
         mu_coherence_unlock(&piece->buffer->coherence);
         return MU_DOWNLOAD_FAILED;
     }
+    *link = piece->next;
     piece->next = download->pieces;
     download->pieces = piece;
     download->behind = true;

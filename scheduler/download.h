@@ -41,7 +41,9 @@ typedef enum mu_download_start {
 } mu_download_start;
 
 /* The rest is called by the device's worker. */
-mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece *piece, muster_error *error);
+/* The first piece of the list *link. When it is started or needless it is out of the list; of a piece that the host has in part, what
+ * it lacks after the part that was started is in its place. */
+mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece **link, muster_error *error);
 
 /* Whether everything that was started is in the host memory. An error is the device's loss: nothing more will come. */
 muster_status mu_download_poll(mu_actor *actor, mu_download *download, bool *over, muster_error *error);

@@ -149,10 +149,8 @@ static bool start_copies(mu_actor *actor, write_back *w) {
     bool over = false;
     w->incomplete = plan_unique(actor, w->instance, &pieces, &error) != MUSTER_OK;
     while (pieces && !w->incomplete) {
-        mu_piece *next = pieces->next;
-        mu_download_start started = mu_download_add(actor, &w->download, pieces, &error);
+        mu_download_start started = mu_download_add(actor, &w->download, &pieces, &error);
         w->incomplete = started == MU_DOWNLOAD_NOT_YET || started == MU_DOWNLOAD_FAILED;
-        if (!w->incomplete) pieces = next;
     }
     mu_pieces_drop(pieces);
     if (!w->download.pieces) {

@@ -23,13 +23,9 @@ static bool is_written_back(const mu_fetch *fetch) {
 static muster_status start_pieces(mu_actor *actor, mu_fetch_part *part, muster_error *error) {
     mu_piece **link = &part->pieces;
     while (*link) {
-        mu_piece *piece = *link, *next = piece->next;
-        mu_download_start started = mu_download_add(actor, &part->download, piece, error);
+        mu_download_start started = mu_download_add(actor, &part->download, link, error);
         if (started == MU_DOWNLOAD_FAILED) return error->status;
-        if (started == MU_DOWNLOAD_NOT_YET)
-            link = &piece->next;
-        else
-            *link = next;
+        if (started == MU_DOWNLOAD_NOT_YET) link = &(*link)->next;
     }
     return MUSTER_OK;
 }
