@@ -109,6 +109,7 @@ PROGRAMS = [
     program("tests", "//tests/examples:patterns_test"),
     program("tests", "//tests/fuzz:ptx_fuzz"),
     program("tests", "//tests/stress:admission_stress"),
+    program("tests", "//tests/stress:run_stress"),
     program("tests", "//tests/stress:submit_stress"),
     program("tests", "//tests/examples:errors_test"),
     program("conformance", "//tests/conformance:conformance_cuda_test", seconds = 600),
