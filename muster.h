@@ -403,8 +403,10 @@ MUSTER_API muster_status muster_cache_get_stats(muster_runtime *runtime, muster_
 
 /* Makes a buffer of logical memory; device copies appear where jobs need them. `host` is its content, at least `bytes`
  * long, which must stay allocated until the buffer is destroyed and may be touched only between acquire and release;
- * NULL: the buffer starts as zeros and Muster allocates host memory when the application acquires it.
- * Errors: INVALID_ARGUMENT for 0 bytes or NULL. */
+ * NULL: the buffer starts as zeros and Muster allocates host memory when the application acquires it. Pinned memory is
+ * copied fastest (muster_host_alloc).
+ * Errors: INVALID_ARGUMENT for 0 bytes or NULL, for host memory of which only a part is pinned by muster_host_alloc or
+ * muster_host_register, and for device memory. */
 MUSTER_API muster_status muster_buffer_create(muster_runtime *runtime, uint64_t bytes, void *host,
                                               muster_buffer **buffer, muster_error *error);
 
@@ -431,6 +433,41 @@ MUSTER_API muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t o
                                                muster_error *error);
 /* `pointer` is what acquire returned. INVALID_STATE when it is not acquired. */
 MUSTER_API muster_status muster_buffer_release(muster_buffer *buffer, void *pointer, muster_error *error);
+
+/* ------------------------------------------------------------------------------------------------ pinned memory -- */
+
+/* Host memory that is pinned is copied by the devices themselves, at the full speed of the bus (55 GB/s on an H200, against 8 to
+ * 15 for the driver's own way with other memory). Buffers over memory from these calls, or over memory that the application has pinned
+ * with the CUDA API, use it directly. All other memory, and what Muster allocates for a buffer without any, is pageable:
+ * Muster copies it in pieces through a little pinned memory of its own, by up to four threads. Pinned memory cannot be
+ * swapped out, so a machine should not have most of its memory pinned. docs/memory.md says more. */
+
+/* Lends pinned memory, usable by all devices of the runtime: as the `host` of buffers, or for anything else. Aligned to 256 bytes;
+ * its content is undefined. Memory that was freed is kept for the next of about its size (within a quarter; a factor of two below
+ * 1 MiB), so only the first of a size pays for pinning: 0.5 s a GiB. Blocks for that.
+ * Errors: INVALID_ARGUMENT for 0 bytes; OUT_OF_HOST_MEMORY: the system has no more to pin (`ulimit -l` may bound it). */
+MUSTER_API muster_status muster_host_alloc(muster_runtime *runtime, uint64_t bytes, void **pointer,
+                                           muster_error *error);
+
+/* Takes it back; NULL does nothing. Up to 1 GiB of freed memory is kept until the runtime is destroyed. More goes back to the system at
+ * an idle moment, and more than 2 GiB at once: then it blocks until a device has drained. Runs and graphs that still use a
+ * destroyed buffer in it go on using it; it is not lent to anybody before they are gone.
+ * Errors: BUSY while a buffer that is not destroyed lies in it; INVALID_ARGUMENT when it is not the address that
+ * muster_host_alloc returned; INVALID_STATE when it was freed already. */
+MUSTER_API muster_status muster_host_free(muster_runtime *runtime, void *pointer, muster_error *error);
+
+/* Pins the application's own memory until it is unregistered, for all devices of the runtime: 70 ms a GiB. The driver pins whole pages.
+ * Register memory before making buffers of it. Blocks.
+ * Errors: INVALID_ARGUMENT (NULL, 0 bytes); INVALID_STATE: it overlaps memory that is pinned already; BUSY: a buffer lies in it;
+ * OUT_OF_HOST_MEMORY. */
+MUSTER_API muster_status muster_host_register(muster_runtime *runtime, void *pointer, uint64_t bytes,
+                                              muster_error *error);
+
+/* Unpins it; NULL does nothing. Do this before freeing the memory, or destroy the runtime, which unpins everything. Blocks until a
+ * device has drained.
+ * Errors: BUSY while a buffer lies in it, or a graph or unfinished run still uses a destroyed one; INVALID_ARGUMENT when it is not the
+ * address given to muster_host_register. */
+MUSTER_API muster_status muster_host_unregister(muster_runtime *runtime, void *pointer, muster_error *error);
 
 /* ---------------------------------------------------------------------------------------------------- arguments -- */
 

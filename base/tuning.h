@@ -44,6 +44,10 @@ enum {
     /* The driver's stream-ordered pool reserves in steps of 32 MiB. */
     MU_POOL_STEP_BYTES = 32 << 20,
 
+    /* Pinned memory that the application has freed is kept up to so much, and given back beyond it at an idle moment: pinning costs
+     * 0.5 s a GiB, and unpinning stalls a busy device. */
+    MU_PINNED_KEEP_BYTES = 1 << 30,
+
     /* Copying pageable memory. A device takes 4 MiB in 76 us (55 GB/s), against which the 2 us of enqueueing a piece and the 30 us
      * until a copy thread or the worker wakes are little; with four slots two can be on the lane and two be filled. One thread
      * copies 8 to 10 GB/s, so four make the most of a slot, a part each. */

@@ -142,6 +142,11 @@ void mu_pinned_free(mu_device *device, void *pointer);
 muster_status mu_host_register(mu_device *device, void *pointer, uint64_t bytes, muster_error *error);
 void mu_host_unregister(mu_device *device, void *pointer);
 
+/* What the driver knows of host memory at `pointer`: PINNED when all of it is, whoever did that; OF_DEVICE when it is a device's and not
+ * the host's. Any thread. A lost device knows of nothing. */
+typedef enum mu_host_kind { MU_HOST_PAGEABLE, MU_HOST_PINNED, MU_HOST_OF_DEVICE } mu_host_kind;
+mu_host_kind mu_host_look(mu_device *device, const void *pointer, uint64_t bytes);
+
 /* Copies and fills, enqueued on `lane`. Errors: TRANSFER_FAILED with the driver's code; INVALID_ARGUMENT for a pattern
  * that does not divide its range. Pageable host memory makes the driver stage, and the call may block for as long
  * as the copy takes. 0 bytes: no driver call. */

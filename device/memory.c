@@ -233,3 +233,34 @@ void mu_host_unregister(mu_device *device, void *pointer) {
     mu_count(&device->counters, &device->counters.device_stalls, 1);
     mu_scope_end(&scope);
 }
+
+/* The range that is known to the driver as one, around `pointer`. */
+static bool range_covers(mu_device *device, CUdeviceptr pointer, uint64_t bytes) {
+    const mu_driver *driver = device->driver;
+    CUdeviceptr start = 0;
+    size_t size = 0;
+    return driver->pointer_get_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, pointer) == CUDA_SUCCESS &&
+           driver->pointer_get_attribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, pointer) == CUDA_SUCCESS &&
+           start <= pointer && bytes <= size && pointer - start <= size - bytes;
+}
+
+mu_host_kind mu_host_look(mu_device *device, const void *pointer, uint64_t bytes) {
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
+    CUmemorytype type = CU_MEMORYTYPE_HOST;
+    unsigned managed = 0;
+    mu_host_kind kind = MU_HOST_PAGEABLE;
+    mu_scope scope;
+    if (mu_scope_begin(&scope, device, NULL)) return kind;
+    /* INVALID_VALUE: the driver has never heard of it, as of any pageable memory. */
+    CUresult code = device->driver->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    if (code == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST) {
+        if (range_covers(device, address, bytes)) kind = MU_HOST_PINNED;
+    } else if (code == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE) {
+        code = device->driver->pointer_get_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+        if (code == CUDA_SUCCESS && !managed) kind = MU_HOST_OF_DEVICE;
+    }
+    if (code != CUDA_SUCCESS && code != CUDA_ERROR_INVALID_VALUE)
+        mu_device_fail(device, code, NULL, "cuPointerGetAttribute");
+    mu_scope_end(&scope);
+    return kind;
+}

@@ -408,7 +408,7 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
                    actor->held_tasks || actor->arrivals.first || actor->staged_arrivals || actor->retired_instances ||
                    mu_staging_is_active(actor->staging);
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
-    if (!waiting && mu_module_cache_collect(actor->modules)) return;
+    if (!waiting && (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor))) return;
     mu_mailbox_park(&actor->mailbox, waiting ? MU_POLL_INTERVAL_NS : MUSTER_FOREVER);
 }
 
@@ -592,6 +592,15 @@ static muster_status gather(muster_runtime *runtime, uint32_t first, uint32_t co
 muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error) {
     return gather(runtime, 0, runtime->device_count, run, user, error);
 }
+
+static muster_status pass_by(mu_actor *actor, void *user, muster_error *error) {
+    (void)actor;
+    (void)user;
+    (void)error;
+    return MUSTER_OK;
+}
+
+void mu_actors_pass(muster_runtime *runtime) { mu_actors_call(runtime, pass_by, NULL, NULL); }
 
 muster_status mu_actor_call(muster_runtime *runtime, int device, mu_actor_fn run, void *user, muster_error *error) {
     return gather(runtime, (uint32_t)device, 1, run, user, error);

@@ -129,7 +129,9 @@ void mu_actor_post_call(mu_actor *actor, mu_call *call);
 /* Runs `run` on the worker of each device and waits for all; the first error (by device) is returned. Not from a worker. */
 typedef muster_status (*mu_actor_fn)(mu_actor *actor, void *user, muster_error *error);
 muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error);
-/* The same on one device. */
+/* Returns when every worker has done what was posted to it before. Not from a worker. */
+void mu_actors_pass(muster_runtime *runtime);
+/* Runs on one device. */
 muster_status mu_actor_call(muster_runtime *runtime, int device, mu_actor_fn run, void *user, muster_error *error);
 
 /* The rest is called by the actor's worker. */

@@ -56,6 +56,12 @@ static muster_status create(muster_runtime *runtime, uint64_t bytes, void *host,
     buffer->drops = drops;
     buffer->bytes = bytes;
     buffer->host = host;
+    if (host && (status = mu_pinned_enter(runtime, buffer, error))) {
+        mu_coherence_destroy(&buffer->coherence);
+        mu_free(drops);
+        mu_free(buffer);
+        return status;
+    }
     pthread_mutex_init(&buffer->host_lock, NULL);
     pthread_cond_init(&buffer->host_changed, NULL);
     mu_handle_init(&buffer->handle, MU_TAG_BUFFER, runtime);
@@ -85,6 +91,7 @@ muster_status mu_buffer_create_internal(muster_runtime *runtime, uint64_t bytes,
 void mu_buffer_release(muster_buffer *buffer) {
     if (!mu_handle_release(&buffer->handle)) return;
     muster_runtime *runtime = buffer->handle.runtime;
+    if (buffer->host && !buffer->owns_host) mu_pinned_leave(buffer);
     uint32_t holders[MU_MAX_DEVICES], count = 0;
     /* A worker may be evicting: once the lock is ours it has done with the buffer. */
     mu_coherence_lock(&buffer->coherence);
@@ -154,11 +161,13 @@ void mu_buffer_end_host_use(muster_buffer *buffer) {
 void muster_buffer_destroy(muster_buffer *buffer) {
     if (!buffer || buffer->handle.tag != MU_TAG_BUFFER) return;
     pthread_mutex_lock(&buffer->host_lock);
-    if (buffer->host && !buffer->owns_host) {
+    bool lent = buffer->host && !buffer->owns_host;
+    if (lent) {
         buffer->host_users++;
         while (buffer->write_backs) pthread_cond_wait(&buffer->host_changed, &buffer->host_lock);
     }
     pthread_mutex_unlock(&buffer->host_lock);
+    if (lent) mu_pinned_part(buffer);
     buffer->handle.released = true;
     mu_buffer_release(buffer);
 }

@@ -5,6 +5,7 @@
 #include "scheduler/coherence.h"
 #include "scheduler/handle.h"
 #include "scheduler/order.h"
+#include "scheduler/pinned.h"
 
 typedef struct mu_acquisition mu_acquisition;
 typedef struct mu_piece mu_piece; /* scheduler/download.h */
@@ -15,7 +16,8 @@ struct muster_buffer {
     /* The host location: the application's memory, or our own, made when it is first acquired (under `host_lock`). */
     void *host;
     bool owns_host;
-    bool host_pinned;          /* the driver copies from and to it without staging */
+    bool host_pinned;          /* the application's memory, and pinned: copies need no staging. Constant */
+    mu_host_place place;       /* of the application's memory; under the lock of the runtime's pinned memory */
     pthread_mutex_t host_lock; /* making the host memory, and the rest of this paragraph */
     pthread_cond_t host_changed;
     mu_acquisition *acquisitions;

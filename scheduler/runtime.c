@@ -108,6 +108,7 @@ static void free_runtime(muster_runtime *runtime) {
     for (uint32_t d = 0; d < runtime->started_actors; d++) mu_callout_stop(&runtime->actors[d]);
     mu_watches_stop(runtime);
     mu_host_destroy(runtime->host);
+    mu_pinned_destroy(runtime);
     for (uint32_t d = 0; d < runtime->started_actors; d++) mu_actor_stop(&runtime->actors[d]);
     mu_free_aligned(runtime->actors);
     mu_copier_destroy(runtime->copier);
@@ -146,6 +147,7 @@ static muster_runtime *new_runtime(void) {
     runtime->handle.tag = MU_TAG_RUNTIME;
     runtime->handle.runtime = runtime;
     pthread_mutex_init(&runtime->runs.lock, NULL);
+    mu_pinned_init(&runtime->pinned);
     pthread_mutex_init(&runtime->handle_lock, NULL);
     pthread_mutex_init(&runtime->run_lock, NULL);
     mu_cond_init(&runtime->idle);
@@ -221,13 +223,6 @@ static mu_handle *held_handle(muster_runtime *runtime, mu_tag tag) {
     return handle;
 }
 
-static muster_status pass_by(mu_actor *actor, void *user, muster_error *error) {
-    (void)actor;
-    (void)user;
-    (void)error;
-    return MUSTER_OK;
-}
-
 static void destroy_handles(muster_runtime *runtime) {
     mu_handle *handle;
     while ((handle = held_handle(runtime, MU_TAG_RUN))) muster_run_destroy((muster_run *)handle);
@@ -243,7 +238,7 @@ static void destroy_handles(muster_runtime *runtime) {
         pthread_mutex_lock(&runtime->handle_lock);
         bool empty = runtime->handles == NULL;
         pthread_mutex_unlock(&runtime->handle_lock);
-        mu_actors_call(runtime, pass_by, NULL, NULL);
+        mu_actors_pass(runtime);
         if (empty) return;
     }
 }

@@ -11,6 +11,7 @@
 #include "scheduler/config.h"
 #include "scheduler/host.h"
 #include "scheduler/order.h"
+#include "scheduler/pinned.h"
 #include "scheduler/placement.h"
 #include "scheduler/watch.h"
 
@@ -37,6 +38,7 @@ struct muster_runtime {
     mu_order order;
     const mu_placement *placement;
     atomic_uint placement_turn;
+    mu_pinned pinned;
     mu_run_table runs;
     pthread_mutex_t handle_lock; /* the list of handles */
     mu_handle *handles;

@@ -246,6 +246,70 @@ static void test_pointers_can_be_asked_about(void **state) {
     release_memory(memory);
 }
 
+/* Asks about the memory type, and whether the range known around `pointer` holds `bytes` from there. */
+static CUresult ask_host(const void *pointer, size_t bytes) {
+    unsigned type = 0;
+    CUdeviceptr start = 0, address = (uintptr_t)pointer;
+    size_t size = 0;
+    CUresult code = DRIVER->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    if (code != CUDA_SUCCESS) return code;
+    assert_int_equal(type, CU_MEMORYTYPE_HOST);
+    assert_success(DRIVER->pointer_get_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address));
+    assert_success(DRIVER->pointer_get_attribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address));
+    assert_true(start <= address && address + bytes <= start + size);
+    return CUDA_SUCCESS;
+}
+
+static void test_pinned_host_memory_is_known_and_pageable_is_not(void **state) {
+    (void)state;
+    size_t bytes = 2 * MIB;
+    unsigned char *own = aligned_alloc(4096, bytes), on_stack[16];
+    memset(own, 0, bytes);
+    void *host;
+    unsigned type, managed = 7;
+    assert_success(DRIVER->mem_host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE));
+    assert_success(ask_host(host, bytes));
+    assert_success(ask_host((char *)host + bytes - 1, 1));
+    assert_success(DRIVER->pointer_get_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, (uintptr_t)host));
+    assert_int_equal(managed, 0);
+    assert_code(ask_host(own, bytes), CUDA_ERROR_INVALID_VALUE);
+    assert_code(ask_host(on_stack, 16), CUDA_ERROR_INVALID_VALUE);
+    assert_success(DRIVER->mem_host_register(own, bytes, CU_MEMHOSTREGISTER_PORTABLE));
+    assert_success(ask_host(own, bytes));
+    assert_success(ask_host(own + 4097, bytes - 4097));
+    assert_success(DRIVER->mem_host_unregister(own));
+    assert_code(ask_host(own, bytes), CUDA_ERROR_INVALID_VALUE);
+    assert_success(DRIVER->mem_free_host(host));
+    assert_code(DRIVER->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)host),
+                CUDA_ERROR_INVALID_VALUE);
+    free(own);
+}
+
+static void test_portable_host_memory_is_every_device_s(void **state) {
+    (void)state;
+    need_two_devices(false);
+    size_t bytes = 2 * MIB;
+    unsigned char *own = aligned_alloc(4096, bytes);
+    memset(own, 7, bytes);
+    void *host;
+    assert_success(DRIVER->mem_host_register(own, bytes, CU_MEMHOSTREGISTER_PORTABLE));
+    assert_success(DRIVER->mem_host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE));
+    assert_success(DRIVER->ctx_set_current(DEVICE1->context));
+    assert_success(ask_host(own, bytes));
+    assert_success(ask_host(host, bytes));
+    CUdeviceptr there = fresh_memory(bytes);
+    assert_success(DRIVER->memcpy_htod_async(there, own, bytes, DEVICE1->stream));
+    assert_success(DRIVER->memcpy_dtoh_async(host, there, bytes, DEVICE1->stream));
+    assert_success(DRIVER->stream_synchronize(DEVICE1->stream));
+    assert_memory_equal(host, own, bytes);
+    release_memory(there);
+    /* It is given back from there, too. */
+    assert_success(DRIVER->mem_host_unregister(own));
+    assert_success(DRIVER->mem_free_host(host));
+    assert_success(DRIVER->ctx_set_current(DEVICE0->context));
+    free(own);
+}
+
 static void test_peer_copies_need_no_access(void **state) {
     (void)state;
     need_two_devices(false);
@@ -282,6 +346,8 @@ int run_memory_tests(void) {
         cmocka_unit_test(test_2d_copies_move_a_rectangle),
         cmocka_unit_test(test_copies_out_of_range_are_refused),
         cmocka_unit_test(test_pointers_can_be_asked_about),
+        cmocka_unit_test(test_pinned_host_memory_is_known_and_pageable_is_not),
+        cmocka_unit_test(test_portable_host_memory_is_every_device_s),
         cmocka_unit_test(test_peer_copies_need_no_access),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);

@@ -359,17 +359,29 @@ static CUresult mem_free_host(void *pointer) {
     return code;
 }
 
+enum { MAX_REGISTERED = 16 };
+static struct {
+    char *start;
+    size_t bytes;
+} registered[MAX_REGISTERED];
+
 static CUresult mem_host_register(void *pointer, size_t bytes, unsigned int flags) {
-    (void)pointer, (void)bytes, (void)flags;
+    (void)flags;
     ENTER(mem_host_register);
     NEEDS_CONTEXT();
+    int i = 0;
+    while (i < MAX_REGISTERED && registered[i].start) i++;
+    assert_in_range(i, 0, MAX_REGISTERED - 1);
+    registered[i].start = pointer;
+    registered[i].bytes = bytes;
     fake->live.registered++;
     return CUDA_SUCCESS;
 }
 
 static CUresult mem_host_unregister(void *pointer) {
-    (void)pointer;
     CUresult code = enter_call(FAKE_mem_host_unregister); /* gives back in any case */
+    for (int i = 0; i < MAX_REGISTERED; i++)
+        if (registered[i].start == pointer) registered[i].start = NULL;
     fake->live.registered--;
     return code;
 }
@@ -521,6 +533,40 @@ static CUresult mem_free_async(CUdeviceptr pointer, CUstream stream) {
     fake->live.allocations--;
     free(gone);
     return code;
+}
+
+/* The range that holds the address: of pinned, registered or device memory. */
+static bool find_range(CUdeviceptr pointer, CUdeviceptr *start, size_t *bytes, CUmemorytype *type) {
+    *type = CU_MEMORYTYPE_HOST;
+    for (host_block *block = host_blocks; block; block = block->next) {
+        *start = (uintptr_t)block + HOST_HEADER, *bytes = block->bytes;
+        if (pointer - *start < *bytes) return true;
+    }
+    for (int i = 0; i < MAX_REGISTERED; i++) {
+        *start = (uintptr_t)registered[i].start, *bytes = registered[i].bytes;
+        if (*start && pointer - *start < *bytes) return true;
+    }
+    *type = CU_MEMORYTYPE_DEVICE;
+    for (allocation *block = allocations; block; block = block->next) {
+        *start = (uintptr_t)block + HEADER, *bytes = block->bytes;
+        if (pointer - *start < *bytes) return true;
+    }
+    return false;
+}
+
+static CUresult pointer_get_attribute(void *value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    ENTER(pointer_get_attribute);
+    CUdeviceptr start;
+    size_t bytes;
+    CUmemorytype type;
+    if (!find_range(pointer, &start, &bytes, &type)) return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(CUmemorytype *)value = type; return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)value = start; return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)value = bytes; return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(unsigned *)value = 0; return CUDA_SUCCESS;
+        default: return CUDA_ERROR_INVALID_VALUE;
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------- modules -- */
@@ -868,6 +914,7 @@ static void fill_table(mu_driver *table) {
     SET(stream_create), SET(stream_destroy), SET(stream_synchronize), SET(stream_wait_event), SET(event_create);
     SET(event_destroy), SET(event_record), SET(event_query), SET(event_elapsed_time), SET(mem_get_info);
     SET(mem_host_alloc), SET(mem_free_host), SET(mem_host_register), SET(mem_host_unregister);
+    SET(pointer_get_attribute);
     SET(memcpy_htod_async), SET(memcpy_dtoh_async), SET(memcpy_dtod_async), SET(memcpy_peer_async);
     SET(memset_d8_async), SET(memset_d16_async), SET(memset_d32_async), SET(mem_pool_create), SET(mem_pool_destroy);
     SET(mem_pool_set_attribute), SET(mem_pool_get_attribute), SET(mem_pool_set_access), SET(mem_pool_trim_to);
@@ -939,6 +986,7 @@ void fake_driver_finish(void) {
         next = host_blocks->next;
         free(host_blocks);
     }
+    memset(registered, 0, sizeof registered);
     free(fake);
     fake = NULL;
 }

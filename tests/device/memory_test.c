@@ -307,6 +307,38 @@ static void test_host_memory_is_pinned_and_registered(void **state) {
     assert_int_equal(counted(&mu_device_get_counters(device)->device_stalls), 2);
 }
 
+static void test_host_memory_is_looked_at(void **state) {
+    (void)state;
+    char own[64];
+    void *pinned = NULL;
+    assert_int_equal(mu_host_look(device, own, sizeof own), MU_HOST_PAGEABLE);
+    assert_int_equal(mu_pinned_alloc(device, 4096, &pinned, NULL), MUSTER_OK);
+    assert_int_equal(mu_host_look(device, pinned, 4096), MU_HOST_PINNED);
+    assert_int_equal(mu_host_look(device, (char *)pinned + 96, 4000), MU_HOST_PINNED);
+    assert_int_equal(mu_host_look(device, (char *)pinned + 97, 4000), MU_HOST_PAGEABLE); /* not all of it */
+    mu_pinned_free(device, pinned);
+    assert_int_equal(mu_host_register(device, own + 8, 40, NULL), MUSTER_OK);
+    assert_int_equal(mu_host_look(device, own + 8, 40), MU_HOST_PINNED);
+    assert_int_equal(mu_host_look(device, own, 16), MU_HOST_PAGEABLE);
+    mu_host_unregister(device, own + 8);
+    assert_int_equal(mu_host_look(device, own + 8, 40), MU_HOST_PAGEABLE);
+    mu_address address = allocate(64);
+    assert_int_equal(mu_host_look(device, (void *)(uintptr_t)address, 64), MU_HOST_OF_DEVICE);
+    release(address, 64);
+    /* What the driver does not know is pageable; that it has lost its device is not forgotten. */
+    fake->fail_entry_code[FAKE_pointer_get_attribute] = CUDA_ERROR_NOT_SUPPORTED;
+    assert_int_equal(mu_host_look(device, own, 64), MU_HOST_PAGEABLE);
+    assert_false(mu_device_is_lost(device));
+    fake->fail_entry_code[FAKE_pointer_get_attribute] = CUDA_ERROR_ECC_UNCORRECTABLE;
+    assert_int_equal(mu_host_look(device, own, 64), MU_HOST_PAGEABLE);
+    assert_true(mu_device_is_lost(device));
+    uint64_t calls = fake->total_calls;
+    assert_int_equal(mu_host_look(device, own, 64), MU_HOST_PAGEABLE);
+    assert_int_equal(fake->total_calls, calls);
+    fake->live = (fake_live){0}; /* the driver keeps what a lost device had */
+    fake_drop_current();
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -328,6 +360,7 @@ int main(void) {
         TEST(test_fill_refuses_what_the_pattern_does_not_divide),
         TEST(test_refused_transfers_say_so),
         TEST(test_host_memory_is_pinned_and_registered),
+        TEST(test_host_memory_is_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

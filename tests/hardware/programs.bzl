@@ -89,6 +89,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:open_run_test"),
     program("tests", "//tests/scheduler:order_test"),
     program("tests", "//tests/scheduler:partition_test"),
+    program("tests", "//tests/scheduler:pinned_test"),
     program("tests", "//tests/scheduler:preflight_test"),
     program("tests", "//tests/scheduler:program_cache_test"),
     program("tests", "//tests/scheduler:program_cuda_test"),
