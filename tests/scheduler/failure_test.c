@@ -37,16 +37,12 @@ static void add_job(random_graph *g, muster_graph *graph, muster_job job) {
     uint32_t reads = job && below(2) ? below(job) : JOBS;
     g->adds[job] = reads == JOBS;
     muster_arg own = muster_range_arg(g->buffer, MUSTER_READ_WRITE, (uint64_t)job * RANGE, RANGE);
-    muster_dispatch dispatch;
-    if (g->adds[job]) {
-        dispatch = fixture_dispatch(fixture_kernel(&g->fixture, "affine"), 1, WORDS,
-                                    ARGS(own, muster_u32_arg(1), muster_u32_arg(job + 1), muster_u32_arg(WORDS)));
-    } else {
-        g->after[job][reads] = true;
-        dispatch =
-            fixture_dispatch(fixture_kernel(&g->fixture, "nothing"), 1, 1,
-                             ARGS(muster_range_arg(g->buffer, MUSTER_READ, (uint64_t)reads * RANGE, RANGE), own));
-    }
+    fixture_args adds = ARGS(own, muster_u32_arg(1), muster_u32_arg(job + 1), muster_u32_arg(WORDS));
+    fixture_args reader =
+        ARGS(muster_range_arg(g->buffer, MUSTER_READ, (uint64_t)(reads == JOBS ? 0 : reads) * RANGE, RANGE), own);
+    muster_dispatch dispatch = g->adds[job] ? fixture_dispatch(fixture_kernel(&g->fixture, "affine"), 1, WORDS, adds)
+                                            : fixture_dispatch(fixture_kernel(&g->fixture, "nothing"), 1, 1, reader);
+    if (!g->adds[job]) g->after[job][reads] = true;
     dispatch.pin_device = below(4) != 0;
     dispatch.device = (int)below(DEVICES);
     if (!dispatch.pin_device) dispatch.device = 0;
