@@ -236,6 +236,7 @@ typedef struct muster_device_info {
     int max_shared_bytes, max_shared_optin_bytes;
     int cooperative_launch;
     uint64_t memory_bytes, budget_bytes;
+    int lost; /* 1: it no longer works and is left alone (docs/errors.md) */
 } muster_device_info;
 
 MUSTER_API int muster_device_count(const muster_runtime *runtime); /* 0 for NULL */

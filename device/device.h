@@ -76,6 +76,8 @@ muster_status mu_device_restore(mu_device *device, muster_error *error);
 /* Whether a driver call has told that the device is gone (DEVICE_LOST or KERNEL_FAULT). From then on every function
  * here fails with that status, and none makes a driver call. Any thread. */
 bool mu_device_is_lost(const mu_device *device);
+/* OK while the device lives; afterwards its loss, reported without a driver call. Any thread. */
+muster_status mu_device_alive(const mu_device *device, muster_error *error);
 /* Declares the device lost without asking it: after a kernel fault on another device of the process, no call may be made
  * here either. `driver_code` is the code of that fault. Any thread; the first loss stays. */
 void mu_device_abandon(mu_device *device, int driver_code);

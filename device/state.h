@@ -58,9 +58,6 @@ muster_status mu_scope_begin(mu_scope *scope, mu_device *device, muster_error *e
 bool mu_scope_begin_release(mu_scope *scope, mu_device *device);
 void mu_scope_end(mu_scope *scope);
 
-/* MUSTER_OK while the device lives; afterwards its loss, reported without a driver call. */
-muster_status mu_device_alive(const mu_device *device, muster_error *error);
-
 /* Reports a failed driver call as mu_driver_fail does, with the device's index; a fault or loss also latches, and no
  * driver call is made for this device any more. */
 muster_status mu_device_fail(mu_device *device, CUresult code, muster_error *error, const char *what, ...)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "scheduler/arrivals.h"
 #include "scheduler/bind.h"
+#include "scheduler/buffer.h"
 #include "scheduler/enqueue.h"
 #include "scheduler/evict.h"
 #include "scheduler/loss.h"
@@ -90,16 +91,35 @@ void mu_epoch_enqueued(mu_actor *actor, uint64_t number) {
     for_each_run(actor, epoch_at(actor, number), false, mu_run_enqueued);
 }
 
+static void open_epoch(mu_actor *actor) {
+    *epoch_at(actor, actor->timeline.open) =
+        (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK, .losses_known = mu_loss_serial(&actor->runtime->losses)};
+}
+
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
     if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers)
         return MUSTER_OK; /* nobody can wait for an empty epoch */
     mu_bursts_flush(actor);
+    for (uint32_t d = 0, count = actor->runtime->device_count; d < count; d++)
+        actor->after[actor->timeline.open % MU_EPOCH_RING * count + d] =
+            actor->runtime->actors[d].timeline.waited_by[actor->index];
     muster_status status = mu_timeline_close(&actor->timeline, error);
     if (status) return status;
-    *epoch_at(actor, actor->timeline.open) = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
+    open_epoch(actor);
     for_each_run(actor, epoch, false, mu_run_enqueued);
     return MUSTER_OK;
+}
+
+void mu_epoch_note_losses(mu_actor *actor) {
+    mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
+    uint64_t serial = mu_loss_serial(&actor->runtime->losses);
+    if (epoch->losses_known == serial) return;
+    muster_error error;
+    if (epoch->tasks == 0)
+        epoch->losses_known = serial;
+    else if (mu_actor_close_epoch(actor, &error))
+        mu_actor_lose(actor, &error);
 }
 
 static void drop_transfers(mu_actor *actor, mu_epoch *epoch) {
@@ -109,6 +129,8 @@ static void drop_transfers(mu_actor *actor, mu_epoch *epoch) {
         /* Release pairs with the owner's acquire before it frees the source. */
         if (transfer->source) atomic_fetch_sub_explicit(&transfer->source->pins, 1, memory_order_release);
         transfer->source = NULL;
+        if (transfer->buffer) mu_buffer_release(transfer->buffer);
+        transfer->buffer = NULL;
         transfer->next = actor->spare_transfers;
         actor->spare_transfers = transfer;
     }
@@ -116,6 +138,10 @@ static void drop_transfers(mu_actor *actor, mu_epoch *epoch) {
 
 void mu_epoch_retire(mu_actor *actor, uint64_t number) {
     mu_epoch *epoch = epoch_at(actor, number);
+    if (!actor->lost) {
+        mu_loss_judge(actor, number);
+        mu_timeline_settle(&actor->timeline, number);
+    }
     drop_transfers(actor, epoch);
     actor->upload_backlog_bytes -= epoch->upload_bytes;
     actor->calls_in_flight -= epoch->calls;
@@ -138,6 +164,17 @@ mu_transfer *mu_actor_add_transfer(mu_actor *actor) {
     transfer->next = epoch->transfers;
     epoch->transfers = transfer;
     return transfer;
+}
+
+void mu_transfer_note(mu_actor *actor, mu_transfer *transfer, muster_buffer *buffer, uint64_t low, uint64_t high,
+                      int source, uint64_t stamp) {
+    if (mu_timeline_done(&actor->runtime->actors[source].timeline) >= stamp) return;
+    mu_handle_retain(&buffer->handle);
+    transfer->buffer = buffer;
+    transfer->low = low;
+    transfer->high = high;
+    transfer->from = source;
+    transfer->stamp = stamp;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ loop -- */
@@ -261,11 +298,15 @@ static bool makes_way(const mu_actor *actor) {
 
 static bool enqueue_ready(mu_actor *actor) {
     uint32_t count = 0;
-    while (actor->ready.first && count < EPOCH_TASKS && actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS &&
-           actor->tasks_in_flight < MU_ENQUEUE_AHEAD_TASKS && !makes_way(actor)) {
+    bool serial = actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL;
+    if (actor->lost) return mu_loss_forward(actor);
+    if (serial && actor->retired + 1 < actor->timeline.open) return false;
+    while (actor->ready.first && !actor->lost && count < EPOCH_TASKS &&
+           actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS && actor->tasks_in_flight < MU_ENQUEUE_AHEAD_TASKS &&
+           !makes_way(actor)) {
         if (enqueue(actor, mu_task_list_take(&actor->ready)) && actor->hungriest) actor->passed++;
         count++;
-        if (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) break;
+        if (serial) break;
     }
     return count > 0;
 }
@@ -299,8 +340,24 @@ static bool take_up_behind(mu_actor *actor) {
     return any;
 }
 
+/* What waits here becomes ready, to go elsewhere or end; what is enqueued ends. */
+static void end_lost(mu_actor *actor) {
+    mu_task_list starved = actor->starved;
+    actor->starved = (mu_task_list){NULL, NULL, 0};
+    actor->hungriest = NULL;
+    mu_task_list_append_all(&actor->ready, &starved);
+    mu_arrivals_poll(actor);
+    take_up_behind(actor);
+    mu_loss_end_everything(actor);
+}
+
 static void close_and_hand_over(mu_actor *actor) {
     muster_error error;
+    /* Another thread's call may have been told. */
+    if (!actor->lost && mu_device_is_lost(actor->device)) {
+        mu_device_alive(actor->device, &error);
+        mu_actor_lose(actor, &error);
+    }
     if (!actor->lost) {
         muster_status status = mu_actor_close_epoch(actor, &error);
         /* Serial mode: its work is complete already; with its event too, it is retired before the next job starts. */
@@ -309,6 +366,8 @@ static void close_and_hand_over(mu_actor *actor) {
             status = mu_lane_synchronize(actor->device, MU_LANE_DISPATCH, &error);
         if (status) mu_actor_lose(actor, &error);
     }
+    /* Before the answer: who asked then knows what was lost. */
+    if (actor->lost) end_lost(actor);
     answer_awaiting(actor);
     flush_outbox(actor);
 }
@@ -336,7 +395,7 @@ static void note_pace(mu_actor *actor, uint64_t first, uint64_t last, uint64_t s
 }
 
 static bool look_for_completions(mu_actor *actor) {
-    uint64_t before = actor->retired;
+    uint64_t before = actor->retired, complete = actor->timeline.complete;
     uint64_t since_ns = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
     muster_error error;
     if (!actor->lost && actor->retired + 1 < actor->timeline.open && mu_timeline_poll(&actor->timeline, &error))
@@ -348,17 +407,11 @@ static bool look_for_completions(mu_actor *actor) {
     }
     /* Only other devices' workers ask. */
     if (!actor->lost && actor->runtime->device_count > 1)
-        note_pace(actor, before + 1, mu_timeline_done(&actor->timeline), since_ns);
-    while (!actor->lost && actor->retired < mu_timeline_done(&actor->timeline))
+        note_pace(actor, complete + 1, actor->timeline.complete, since_ns);
+    while (!actor->lost && actor->retired < actor->timeline.complete && mu_loss_can_judge(actor, actor->retired + 1))
         mu_epoch_retire(actor, actor->retired + 1);
     if (actor->lost) {
-        mu_task_list starved = actor->starved;
-        actor->starved = (mu_task_list){NULL, NULL, 0};
-        actor->hungriest = NULL;
-        mu_task_list_append_all(&actor->ready, &starved);
-        mu_arrivals_poll(actor);
-        take_up_behind(actor);
-        mu_loss_end_everything(actor);
+        end_lost(actor);
         return actor->ready.first != NULL;
     }
     return actor->retired != before;
@@ -416,7 +469,7 @@ static void work(mu_actor *actor) {
     uint64_t idle_since_ns = 0;
     while (!actor->stopping || actor->deferred || actor->retired_instances || actor->ready.first ||
            actor->arrivals.first || actor->staged_arrivals || mu_staging_is_active(actor->staging) ||
-           mu_mailbox_has_mail(&actor->mailbox)) {
+           actor->retired + 1 < actor->timeline.open || mu_mailbox_has_mail(&actor->mailbox)) {
         bool busy = take_mail(actor);
         busy |= enqueue_ready(actor);
         close_and_hand_over(actor);
@@ -475,7 +528,7 @@ static muster_status set_up(mu_actor *actor, muster_error *error) {
         status = mu_module_cache_create(actor->device, actor->occupancy, &actor->modules, error);
     if (!status) status = mu_bursts_create(actor, error);
     if (!status) status = mu_staging_create(actor->device, actor->runtime->copier, wake, actor, &actor->staging, error);
-    *epoch_at(actor, actor->timeline.open) = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
+    open_epoch(actor);
     if (status) tear_down(actor);
     return status;
 }
@@ -504,6 +557,9 @@ muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index
     actor->runtime = runtime;
     actor->index = index;
     actor->device = device;
+    size_t after = (size_t)MU_EPOCH_RING * runtime->device_count;
+    actor->after = mu_alloc_zeroed(after, sizeof *actor->after);
+    if (!actor->after) return mu_fail_host_memory(error, "the epochs of a device", after * sizeof *actor->after);
     mu_mailbox_init(&actor->mailbox);
     mu_callout_init(&actor->callout, actor);
     start started = {.actor = actor};
@@ -526,6 +582,7 @@ muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index
 destroy:
     pthread_cond_destroy(&started.changed);
     pthread_mutex_destroy(&started.lock);
+    if (status) mu_free(actor->after);
     return status;
 }
 
@@ -538,6 +595,7 @@ void mu_actor_stop(mu_actor *actor) {
     mu_call call = {.run = stop_call};
     mu_actor_post_call(actor, &call);
     pthread_join(actor->thread, NULL);
+    mu_free(actor->after);
     mu_device_close(actor->device);
 }
 
@@ -546,6 +604,7 @@ void mu_actor_stop(mu_actor *actor) {
 typedef struct gathering {
     mu_actor_fn run;
     void *user;
+    bool lost_too;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint32_t left;
@@ -555,24 +614,30 @@ typedef struct gathered_call {
     mu_call call;
     gathering *all;
     muster_status status;
+    bool lost; /* it failed because the device is lost, alone */
     muster_error error;
 } gathered_call;
 
 static void run_gathered(mu_actor *actor, mu_call *call) {
     gathered_call *one = (gathered_call *)call;
     gathering *all = one->all;
-    one->status = actor->lost ? mu_error_copy(&one->error, &actor->loss) : all->run(actor, all->user, &one->error);
+    if (actor->lost && !all->lost_too)
+        one->status = mu_error_copy(&one->error, &actor->loss);
+    else
+        one->status = all->run(actor, all->user, &one->error);
     if (one->status) one->error.device = actor->index;
+    if (muster_status_recovery(one->status) == MUSTER_RECOVERY_DEVICE_LOST) mu_actor_lose(actor, &one->error);
+    one->lost = actor->lost && one->status == MUSTER_DEVICE_LOST;
     pthread_mutex_lock(&all->lock);
     if (--all->left == 0) pthread_cond_signal(&all->changed);
     pthread_mutex_unlock(&all->lock);
 }
 
 /* On the workers of `count` devices from `first`. */
-static muster_status gather(muster_runtime *runtime, uint32_t first, uint32_t count, mu_actor_fn run, void *user,
-                            muster_error *error) {
+static muster_status gather(muster_runtime *runtime, uint32_t first, uint32_t count, bool lost_too, mu_actor_fn run,
+                            void *user, muster_error *error) {
     gathered_call calls[MU_MAX_DEVICES];
-    gathering all = {.run = run, .user = user, .left = count};
+    gathering all = {.run = run, .user = user, .lost_too = lost_too, .left = count};
     pthread_mutex_init(&all.lock, NULL);
     mu_cond_init(&all.changed);
     for (uint32_t d = first; d < first + count; d++) {
@@ -584,13 +649,23 @@ static muster_status gather(muster_runtime *runtime, uint32_t first, uint32_t co
     pthread_mutex_unlock(&all.lock);
     pthread_cond_destroy(&all.changed);
     pthread_mutex_destroy(&all.lock);
-    for (uint32_t d = first; d < first + count; d++)
-        if (calls[d].status) return mu_error_copy(error, &calls[d].error);
-    return MUSTER_OK;
+    const gathered_call *lost = NULL;
+    uint32_t lost_count = 0;
+    for (uint32_t d = first; d < first + count; d++) {
+        if (calls[d].status && !calls[d].lost) return mu_error_copy(error, &calls[d].error);
+        if (!calls[d].lost) continue;
+        lost = &calls[d];
+        lost_count++;
+    }
+    return lost_count == count ? mu_error_copy(error, &lost->error) : MUSTER_OK;
 }
 
 muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error) {
-    return gather(runtime, 0, runtime->device_count, run, user, error);
+    return gather(runtime, 0, runtime->device_count, false, run, user, error);
+}
+
+void mu_actors_tell(muster_runtime *runtime, mu_actor_fn run, void *user) {
+    gather(runtime, 0, runtime->device_count, true, run, user, NULL);
 }
 
 static muster_status pass_by(mu_actor *actor, void *user, muster_error *error) {
@@ -600,8 +675,8 @@ static muster_status pass_by(mu_actor *actor, void *user, muster_error *error) {
     return MUSTER_OK;
 }
 
-void mu_actors_pass(muster_runtime *runtime) { mu_actors_call(runtime, pass_by, NULL, NULL); }
+void mu_actors_pass(muster_runtime *runtime) { mu_actors_tell(runtime, pass_by, NULL); }
 
 muster_status mu_actor_call(muster_runtime *runtime, int device, mu_actor_fn run, void *user, muster_error *error) {
-    return gather(runtime, (uint32_t)device, 1, run, user, error);
+    return gather(runtime, (uint32_t)device, 1, false, run, user, error);
 }

@@ -39,6 +39,10 @@ typedef struct mu_transfer {
     struct mu_transfer *next;
     mu_event event;      /* of the upload lane, NULL when it used none */
     mu_instance *source; /* pinned, or NULL */
+    /* When it waited for an epoch of another device that was not done: what it brought is lost if that device is. */
+    muster_buffer *buffer; /* a reference is held; NULL: not so */
+    uint64_t low, high, stamp;
+    int from;
 } mu_transfer;
 
 /* What the worker remembers of an epoch until it is done. */
@@ -47,6 +51,7 @@ typedef struct mu_epoch {
     uint32_t tasks, calls;
     mu_transfer *transfers;
     uint64_t upload_bytes; /* that the dispatch lane waits for */
+    uint64_t losses_known; /* mu_loss_serial when it was opened: what is bound in it has seen those */
 } mu_epoch;
 
 typedef struct mu_task_list {
@@ -75,9 +80,10 @@ struct mu_actor {
 
     /* The worker's own. */
     mu_epoch epochs[MU_EPOCH_RING]; /* by epoch number modulo the ring */
-    uint64_t retired;               /* last epoch whose tasks have been ended */
-    uint32_t calls_in_flight;       /* on the device's lanes, of epochs not retired */
-    uint32_t tasks_in_flight;       /* likewise */
+    uint64_t *after;          /* [ring][device]: epochs of other devices that had been waited for when it was closed */
+    uint64_t retired;         /* last epoch whose tasks have been ended */
+    uint32_t calls_in_flight; /* on the device's lanes, of epochs not retired */
+    uint32_t tasks_in_flight; /* likewise */
     mu_bursts bursts;
     struct {
         mu_function function;
@@ -113,7 +119,9 @@ struct mu_actor {
     bool staging_reported; /* that it has to do without pinned memory */
     bool stopping;
     bool lost; /* the device (or, with the runtime's latch, every device) is gone: end everything, call nothing */
-    muster_error loss;
+    bool lost_settled;   /* everybody knows what was lost with it (scheduler/loss.h) */
+    uint64_t lost_after; /* its last epoch that was done before; others read it once the timeline has ended */
+    muster_error loss;   /* others read it once mu_loss_has says so */
 };
 
 /* Opens nothing: `device` is open and given over. Starts the thread; blocks until it has entered the device. */
@@ -126,9 +134,12 @@ void mu_actor_stop(mu_actor *actor);
 void mu_actor_post_tasks(mu_actor *actor, mu_task *first);
 void mu_actor_post_call(mu_actor *actor, mu_call *call);
 
-/* Runs `run` on the worker of each device and waits for all; the first error (by device) is returned. Not from a worker. */
+/* Runs `run` on the worker of each device that is not lost and waits for all; the first error (by device) is returned: that of a
+ * loss only when there is no device left. Not from a worker. */
 typedef muster_status (*mu_actor_fn)(mu_actor *actor, void *user, muster_error *error);
 muster_status mu_actors_call(muster_runtime *runtime, mu_actor_fn run, void *user, muster_error *error);
+/* The same on every device, also a lost one: `run` makes no driver call. */
+void mu_actors_tell(muster_runtime *runtime, mu_actor_fn run, void *user);
 /* Returns when every worker has done what was posted to it before. Not from a worker. */
 void mu_actors_pass(muster_runtime *runtime);
 /* Runs on one device. */
@@ -146,6 +157,9 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
 /* Whether the launch of a predecessor failed after the node's task was counted as ready. The predecessors are enqueued, and their
  * epochs closed where they are another device's. Any thread. */
 bool mu_task_is_spoilt(muster_run *run, const mu_node *node);
+
+/* Places a task that is not enqueued on another device than the actor's, which is lost. False: it must run here. */
+bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);
 
 /* Counts one predecessor off each successor of a task that was enqueued or ended. */
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);
@@ -165,5 +179,8 @@ void mu_actor_take_up(mu_actor *actor, mu_task_list *held);
 void mu_epoch_add_upload(mu_actor *actor, uint64_t bytes);
 /* A transfer record of the open epoch. NULL: out of host memory. */
 mu_transfer *mu_actor_add_transfer(mu_actor *actor);
+/* What it brings comes from `source`, behind epoch `stamp` there. */
+void mu_transfer_note(mu_actor *actor, mu_transfer *transfer, muster_buffer *buffer, uint64_t low, uint64_t high,
+                      int source, uint64_t stamp);
 
 #endif

@@ -101,6 +101,9 @@ mu_arrival *mu_arrival_start(mu_actor *actor, muster_buffer *buffer, mu_instance
     arrival->low = from->low;
     arrival->high = from->high;
     arrival->source = from->instance;
+    arrival->from = from->source;
+    arrival->stamp = from->stamp;
+    arrival->lost = false;
     arrival->waiting = (mu_task_list){NULL, NULL, 0};
     arrival->failure.status = MUSTER_OK;
     if (begin(actor, arrival, from, error)) {
@@ -140,7 +143,7 @@ static void end(mu_actor *actor, mu_arrival *arrival) {
     mu_coherence *table = &buffer->coherence;
     muster_error *failure = &arrival->failure;
     actor->upload_backlog_bytes -= arrival->high - arrival->low;
-    if (!failure->status && !actor->lost) {
+    if (!failure->status && !actor->lost && !arrival->lost) {
         mu_coherence_lock(table);
         /* Stamped with no epoch: it is complete. */
         bool noted = mu_coherence_copied(table, arrival->low, arrival->high, actor->index, 0);
@@ -187,6 +190,11 @@ bool mu_arrivals_poll(mu_actor *actor) {
         muster_error error;
         if (!actor->lost && mu_event_poll(actor->device, arrival->event, &done, &error)) mu_actor_lose(actor, &error);
         if (!done && !actor->lost) break;
+        /* The tasks look again what there is when it came out of an epoch of a lost device that was not done. */
+        bool known = true;
+        if (arrival->source && !actor->lost)
+            arrival->lost = !mu_loss_is_good(actor->runtime, arrival->from, arrival->stamp, &known);
+        if (!known) break;
         actor->arrivals.first = arrival->next;
         if (!arrival->next) actor->arrivals.last = NULL;
         end(actor, arrival);

@@ -18,7 +18,10 @@ struct mu_arrival {
     muster_buffer *buffer; /* a reference is held */
     mu_instance *instance; /* held */
     uint64_t low, high;
-    mu_instance *source;   /* pinned, or NULL */
+    mu_instance *source; /* pinned, or NULL */
+    int from;            /* its device, and the epoch there that the copy waited for */
+    uint64_t stamp;
+    bool lost;             /* it waited for what never happened */
     mu_event event;        /* behind the copy on the upload lane; kept when the record is used again */
     mu_staged_copy staged; /* of pageable host memory: it is on the lane when this is over */
     muster_error failure;  /* status OK: none */
@@ -30,6 +33,7 @@ typedef struct mu_incoming {
     uint64_t low, high;
     bool zero;
     bool undefined;        /* lost since the task was looked at: a device went away with its writer */
+    mu_segment lost;       /* why */
     int source;            /* MUSTER_ANY_DEVICE: the host */
     uint64_t stamp;        /* of the source device */
     mu_instance *instance; /* of the source, pinned by the caller; NULL: none, of the host */

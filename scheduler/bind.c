@@ -31,11 +31,8 @@ static int choose_source(const mu_task_binding *b, const mu_coherence *table, ui
     return best;
 }
 
-static mu_bind undefined(mu_task_binding *b, uint64_t low, uint64_t high) {
-    mu_fail(b->error, MUSTER_DATA_UNDEFINED,
-            "bytes %llu to %llu of a buffer are undefined: the job that last wrote them failed; write the whole range "
-            "first",
-            (unsigned long long)low, (unsigned long long)high);
+static mu_bind undefined(mu_task_binding *b, const mu_segment *segment) {
+    mu_segment_fail(segment, b->error);
     return MU_BIND_FAILED;
 }
 
@@ -65,7 +62,7 @@ static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, uint
     const mu_coherence *table = &mu_access_buffer(b, access)->coherence;
     const mu_segment *segment = &table->segments[index];
     mu_actor *actor = b->actor;
-    if (segment->undefined) return undefined(b, segment->low, segment->high);
+    if (segment->undefined) return undefined(b, segment);
     n->covered = false;
     uint64_t low = segment->low > access->low ? segment->low : access->low;
     uint64_t high = segment->high < access->high ? segment->high : access->high;
@@ -151,6 +148,7 @@ static bool next_piece(mu_task_binding *b, mu_coherence *table, uint64_t at, uin
         uint64_t high = segment->high < end ? segment->high : end;
         *out = (mu_incoming){.low = low, .high = high, .zero = segment->zero, .source = MUSTER_ANY_DEVICE};
         out->undefined = segment->undefined || (!segment->zero && !segment->valid);
+        if (out->undefined) out->lost = *segment;
         found = true;
         if (segment->zero || out->undefined) break;
         out->source = choose_source(b, table, i);
@@ -186,6 +184,8 @@ static mu_bind bring_joined(mu_task_binding *b, muster_buffer *buffer, mu_instan
         return MU_BIND_FAILED;
     }
     transfer->source = piece->instance;
+    if (piece->instance)
+        mu_transfer_note(actor, transfer, buffer, piece->low, piece->high, piece->source, piece->stamp);
     b->uploading = true; /* also when the copy fails half-way */
     b->calls++;
     if (mu_incoming_copy(actor, buffer, instance, piece, b->error)) return MU_BIND_FAILED;
@@ -213,7 +213,7 @@ static mu_bind bring_patiently(mu_task_binding *b, muster_buffer *buffer, mu_ins
 
 static mu_bind bring_piece(mu_task_binding *b, muster_buffer *buffer, mu_instance *instance, bool *ordered,
                            mu_incoming *piece) {
-    if (piece->undefined) return undefined(b, piece->low, piece->high);
+    if (piece->undefined) return undefined(b, &piece->lost);
     if (piece->instance && mu_timeline_closed(&b->actor->runtime->actors[piece->source].timeline) < piece->stamp) {
         /* Stamped again since it was looked at. */
         unpin(piece);
@@ -264,6 +264,16 @@ static mu_address use_instance(mu_task_binding *b, mu_instance *instance, const 
     return instance->address + (access->low - instance->low);
 }
 
+/* It was brought here, but may have been lost on the way. */
+static bool is_valid_here(const mu_coherence *table, const mu_access *access, int me, mu_segment *gone) {
+    for (uint32_t i = mu_coherence_find(table, access->low); i < table->count && table->segments[i].low < access->high;
+         i++) {
+        *gone = table->segments[i];
+        if (!(gone->valid & MU_LOCATION_DEVICE(me))) return false;
+    }
+    return true;
+}
+
 /* Addresses, and what the task's writes will mean for other copies, once everything is in place. */
 static mu_bind settle(mu_task_binding *b, const mu_access *accesses, mu_address *addresses) {
     uint64_t open = b->actor->timeline.open;
@@ -273,8 +283,12 @@ static mu_bind settle(mu_task_binding *b, const mu_access *accesses, mu_address 
         mu_coherence *table = &mu_access_buffer(b, access)->coherence;
         mu_coherence_lock(table);
         mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
-        bool noted = !(access->mode & MUSTER_WRITE) || mu_coherence_written(table, access->low, access->high, me, open);
+        mu_segment gone;
+        bool defined = !(access->mode & MUSTER_READ) || is_valid_here(table, access, me, &gone);
+        bool noted = defined && (!(access->mode & MUSTER_WRITE) ||
+                                 mu_coherence_written(table, access->low, access->high, me, open));
         mu_coherence_unlock(table);
+        if (!defined) return undefined(b, &gone);
         if (!noted) {
             mu_fail_host_memory(b->error, "the range table of a buffer", sizeof(mu_segment));
             return MU_BIND_FAILED;

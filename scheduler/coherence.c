@@ -20,7 +20,7 @@ muster_status mu_coherence_init(mu_coherence *table, uint64_t bytes, uint32_t de
         return mu_fail_host_memory(error, "the range table of a buffer",
                                    table->capacity * (sizeof *table->segments + device_count * sizeof *table->stamps));
     }
-    table->segments[0] = (mu_segment){0, bytes, host_content ? MU_LOCATION_HOST : 0, false, !host_content};
+    table->segments[0] = (mu_segment){0, bytes, host_content ? MU_LOCATION_HOST : 0, false, !host_content, 0};
     table->count = 1;
     pthread_mutex_init(&table->lock, NULL);
     return MUSTER_OK;
@@ -105,7 +105,8 @@ static void merge_around(mu_coherence *table, uint32_t first, uint32_t last) {
     uint32_t kept = first;
     for (uint32_t i = first + 1; i < last; i++) {
         mu_segment *left = &table->segments[kept], *right = &table->segments[i];
-        if (left->valid == right->valid && left->undefined == right->undefined && left->zero == right->zero) {
+        if (left->valid == right->valid && left->undefined == right->undefined && left->zero == right->zero &&
+            left->lost_on == right->lost_on) {
             left->high = right->high;
             uint64_t *a = stamps_of(table, kept), *b = stamps_of(table, i);
             for (uint32_t d = 0; d < table->device_count; d++)
@@ -123,7 +124,7 @@ static void merge_around(mu_coherence *table, uint32_t first, uint32_t last) {
     table->count -= removed;
 }
 
-typedef enum change { WRITTEN, COPIED, DROPPED, UNDEFINED } change;
+typedef enum change { WRITTEN, COPIED, DROPPED, UNDEFINED, LOST } change;
 
 static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what, int device, uint64_t epoch) {
     if (low >= high) return true;
@@ -137,6 +138,7 @@ static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what
             case WRITTEN:
                 segment->valid = bit;
                 segment->undefined = segment->zero = false;
+                segment->lost_on = 0;
                 break;
             case COPIED:
                 if (segment->undefined) continue;
@@ -146,12 +148,14 @@ static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what
                 break;
             case DROPPED: segment->valid &= ~bit; break;
             case UNDEFINED:
+            case LOST:
                 segment->valid = 0;
                 segment->undefined = true;
                 segment->zero = false;
+                segment->lost_on = what == LOST ? (int16_t)(device + 1) : 0;
                 break;
         }
-        if (device >= 0 && what != DROPPED) stamps_of(table, i)[device] = epoch;
+        if (device >= 0 && (what == WRITTEN || what == COPIED)) stamps_of(table, i)[device] = epoch;
     }
     merge_around(table, first, last);
     return true;
@@ -179,6 +183,35 @@ bool mu_coherence_dropped(mu_coherence *table, uint64_t low, uint64_t high, int 
 
 bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high) {
     return update(table, low, high, UNDEFINED, MUSTER_ANY_DEVICE, 0);
+}
+
+bool mu_coherence_lost(mu_coherence *table, uint64_t low, uint64_t high, int device) {
+    return update(table, low, high, LOST, device, 0);
+}
+
+void mu_coherence_lose_device(mu_coherence *table, int device) {
+    for (uint32_t i = 0; i < table->count; i++) {
+        mu_segment *segment = &table->segments[i];
+        if (!(segment->valid & MU_LOCATION_DEVICE(device))) continue;
+        segment->valid &= ~MU_LOCATION_DEVICE(device);
+        if (segment->valid) continue;
+        segment->undefined = true;
+        segment->lost_on = (int16_t)(device + 1);
+    }
+}
+
+muster_status mu_segment_fail(const mu_segment *segment, muster_error *error) {
+    unsigned long long low = segment->low, high = segment->high;
+    if (!segment->lost_on)
+        return mu_fail(
+            error, MUSTER_DATA_UNDEFINED,
+            "bytes %llu to %llu of a buffer are undefined: the job that last wrote them failed; see its run, "
+            "and write the whole range first",
+            low, high);
+    return mu_fail(error, MUSTER_DATA_UNDEFINED,
+                   "bytes %llu to %llu of a buffer are undefined: device %d was lost, and nobody else had them; write "
+                   "the whole range first",
+                   low, high, segment->lost_on - 1);
 }
 
 void mu_coherence_restamp(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch) {

@@ -50,6 +50,7 @@ typedef struct mu_segment {
     uint64_t low, high;
     mu_location_mask valid;
     bool undefined, zero;
+    int16_t lost_on; /* undefined because of the loss of device lost_on - 1; 0: for another reason, or defined */
 } mu_segment;
 
 typedef struct mu_coherence {
@@ -87,6 +88,12 @@ bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int 
 bool mu_coherence_copied(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
 /* The content of [low, high) is lost. */
 bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high);
+/* The same because `device` was lost, which would have written it. */
+bool mu_coherence_lost(mu_coherence *table, uint64_t low, uint64_t high, int device);
+/* `device` is lost: its copies of the whole buffer are, and what was valid there alone is undefined. Cannot fail. */
+void mu_coherence_lose_device(mu_coherence *table, int device);
+/* Reports that the segment is undefined, and why: DATA_UNDEFINED. */
+muster_status mu_segment_fail(const mu_segment *segment, muster_error *error);
 /* The device's copy of [low, high) is given up; what was valid there alone must have been copied elsewhere before. */
 bool mu_coherence_dropped(mu_coherence *table, uint64_t low, uint64_t high, int device);
 /* What is valid on `device` within [low, high) is so only after `epoch`, for its memory moves there. Stamps of a segment that

@@ -260,9 +260,7 @@ void mu_enqueue_again(mu_actor *actor, mu_task_ref ref) {
         status = launch(actor, run, task, addresses, true, &error);
         if (status) mu_run_fail(run, task, status, &error);
     }
-    if (!status) return;
-    atomic_store_explicit(&run->failed_late, true, memory_order_relaxed);
-    mu_bind_undefine(run, node);
+    if (status) mu_loss_undefine(actor, run, node, task->epoch);
 }
 
 /* Everything that comes before the task on other devices. */
@@ -276,10 +274,7 @@ static waiting wait_for_others(mu_actor *actor, muster_run *run, const mu_node *
 /* Waits and binds; MU_BOUND when the task can be put on the stream. */
 static mu_bind prepare(mu_actor *actor, muster_run *run, mu_task_binding *b) {
     muster_error *error = b->error;
-    if (actor->lost) {
-        mu_error_copy(error, &actor->loss);
-        return MU_BIND_FAILED;
-    }
+    if (actor->lost) return MU_BIND_FAILED; /* it goes elsewhere */
     if (mu_task_is_spoilt(run, b->node)) {
         mu_fail(error, MUSTER_PREDECESSOR_FAILED, "a predecessor's launch failed");
         return MU_BIND_FAILED;
@@ -290,12 +285,33 @@ static mu_bind prepare(mu_actor *actor, muster_run *run, mu_task_binding *b) {
         case WAIT_DONE: return MU_BIND_EPOCH;
         case WAIT_FAILED: return MU_BIND_FAILED;
     }
+    /* Again: what was waited for may have been lost, which is known now. */
+    if (mu_task_is_spoilt(run, b->node)) {
+        mu_fail(error, MUSTER_PREDECESSOR_FAILED, "a predecessor failed after it was enqueued");
+        return MU_BIND_FAILED;
+    }
     /* Only now, so that what follows this run comes after what this run follows. */
     if (mu_run_stopped(run)) {
         mu_run_fail_stopped(run, b->node, error);
         return MU_BIND_FAILED;
     }
     return b->node->parameter_count || b->node->access_count ? mu_bind_task(b) : MU_BOUND;
+}
+
+/* It could not be enqueued. The loss of this device sends it elsewhere; that of another is that worker's to settle first; what
+ * else went wrong is the task's end. */
+static mu_enqueue refused(mu_actor *actor, muster_run *run, mu_task *task, const muster_error *error, int *device) {
+    if (!actor->lost && error->status == MUSTER_DEVICE_LOST && error->device >= 0 && error->device != actor->index) {
+        *device = error->device;
+        return MU_ENQUEUE_AWAIT;
+    }
+    if (!actor->lost && error->status == MUSTER_DEVICE_LOST) mu_actor_lose(actor, error);
+    if (actor->lost) {
+        mu_task_list_append(&actor->ready, task); /* mu_loss_forward takes it from there */
+        return MU_ENQUEUED;
+    }
+    mu_enqueue_failed(actor, run, task, error);
+    return MU_ENQUEUED;
 }
 
 mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int *device) {
@@ -308,6 +324,7 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
                          .addresses = addresses,
                          .error = &error};
     mu_bind_let_go(actor, run, task);
+    mu_epoch_note_losses(actor);
     mu_bind bound = prepare(actor, run, &b);
     if (bound == MU_BOUND) {
         mu_device_counters *counters = mu_device_counters_mutable(actor->device);
@@ -329,6 +346,5 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
         case MU_BOUND:
         case MU_BIND_FAILED: break;
     }
-    mu_enqueue_failed(actor, run, task, &error);
-    return MU_ENQUEUED;
+    return refused(actor, run, task, &error, device);
 }

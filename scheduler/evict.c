@@ -48,18 +48,23 @@ static bool in_use(const mu_actor *actor, const mu_instance *instance) {
            mu_timeline_done(&actor->timeline) < instance->last_use;
 }
 
+/* Of a lost device: nothing is done there any more, but others have yet to let go. */
+static bool is_referred_to(const mu_actor *actor, const mu_instance *instance) {
+    return !actor->lost_settled || instance->evicting || actor->arrivals.first || actor->staged_arrivals ||
+           atomic_load_explicit(&instance->pins, memory_order_acquire);
+}
+
 void mu_instances_collect(mu_actor *actor) {
     mu_instance **link = &actor->retired_instances;
     while (*link) {
         mu_instance *instance = *link;
-        if (!actor->lost && (in_use(actor, instance) || instance->evicting)) {
+        if (actor->lost ? is_referred_to(actor, instance) : in_use(actor, instance) || instance->evicting) {
             link = &instance->next;
             continue;
         }
         *link = instance->next;
         muster_error error;
-        if (!actor->lost &&
-            mu_device_free(actor->device, MU_LANE_MEMORY, instance->allocation, instance->charged_bytes, &error))
+        if (mu_device_free(actor->device, MU_LANE_MEMORY, instance->allocation, instance->charged_bytes, &error))
             mu_actor_lose(actor, &error);
         mu_free(instance);
     }

@@ -2,7 +2,9 @@
 
 #include <string.h>
 
+#include "scheduler/bind.h"
 #include "scheduler/buffer.h"
+#include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
 static uint32_t next_turn(muster_runtime *runtime) {
@@ -13,28 +15,37 @@ static uint32_t queued(const muster_runtime *runtime, uint32_t device) {
     return atomic_load_explicit(&runtime->actors[device].queued, memory_order_relaxed);
 }
 
-static int place_round_robin(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+/* The nth device of those in the mask, counted around. */
+static int nth_of(mu_location_mask candidates, uint64_t n) {
+    for (n %= (uint64_t)__builtin_popcountll(candidates); n > 0; n--) candidates &= candidates - 1;
+    return __builtin_ctzll(candidates);
+}
+
+static int place_round_robin(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                             mu_location_mask candidates) {
     (void)graph;
     (void)node;
-    return (int)(next_turn(runtime) % runtime->device_count);
+    return nth_of(candidates, next_turn(runtime));
 }
 
 /* A repeatable sequence for a seed: SplitMix64 of the turn. */
-static int place_random(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+static int place_random(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                        mu_location_mask candidates) {
     (void)graph;
     (void)node;
     uint64_t x = runtime->config.seed + next_turn(runtime) * UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (int)((x ^ x >> 31) % runtime->device_count);
+    return nth_of(candidates, x ^ x >> 31);
 }
 
-static int place_least_loaded(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+static int place_least_loaded(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                              mu_location_mask candidates) {
     (void)graph;
     (void)node;
-    uint32_t best = 0;
-    for (uint32_t d = 1; d < runtime->device_count; d++)
-        if (queued(runtime, d) < queued(runtime, best)) best = d;
+    uint32_t best = (uint32_t)__builtin_ctzll(candidates);
+    for (uint32_t d = best + 1; d < runtime->device_count; d++)
+        if (candidates & MU_LOCATION_DEVICE(d) && queued(runtime, d) < queued(runtime, best)) best = d;
     return (int)best;
 }
 
@@ -67,12 +78,14 @@ static void count_missing(const muster_runtime *runtime, const muster_graph *gra
 }
 
 /* Where the job would probably start first: time in the queue plus time to move what is missing. */
-static int place_locality(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+static int place_locality(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                          mu_location_mask candidates) {
     uint64_t missing[MU_MAX_DEVICES] = {0};
     count_missing(runtime, graph, node, missing);
     uint32_t best = 0;
     uint64_t best_ns = UINT64_MAX;
     for (uint32_t d = 0; d < runtime->device_count; d++) {
+        if (!(candidates & MU_LOCATION_DEVICE(d))) continue;
         uint64_t ns = (uint64_t)queued(runtime, d) * MU_QUEUED_JOB_NS + missing[d] / MU_TRANSFER_BYTES_PER_NS;
         if (ns < best_ns) best = d, best_ns = ns;
     }
@@ -92,4 +105,29 @@ const mu_placement *mu_placement_find(const char *name) {
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++)
         if (strcmp(policies[i].name, name) == 0) return &policies[i];
     return NULL;
+}
+
+/* Those of `devices` on which the job can ever fit; all when it fits nowhere, for one of them to say so with its numbers. Asked only
+ * where devices differ: otherwise it fits on all or none. */
+static mu_location_mask that_fit(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                                 mu_location_mask devices) {
+    uint64_t required;
+    if (!runtime->budgets_differ || mu_bind_required(graph, node, &required, NULL)) return devices;
+    mu_location_mask fit = 0;
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if (devices & MU_LOCATION_DEVICE(d) &&
+            required <= mu_ledger_capacity(mu_device_ledger(runtime->actors[d].device)))
+            fit |= MU_LOCATION_DEVICE(d);
+    return fit ? fit : devices;
+}
+
+int mu_place(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+    bool shard = node->flags & MU_NODE_SHARD;
+    if (node->pin != MUSTER_ANY_DEVICE && !shard) return node->pin;
+    if (runtime->device_count == 1) return 0;
+    mu_location_mask devices = (MU_LOCATION_DEVICE(runtime->device_count) - 1) & ~mu_loss_devices(runtime);
+    if (!devices) return shard ? node->pin : 0;
+    devices = that_fit(runtime, graph, node, devices);
+    if (!shard) return runtime->placement->place(runtime, graph, node, devices);
+    return devices & MU_LOCATION_DEVICE(node->pin) ? node->pin : nth_of(devices, (uint64_t)node->pin);
 }

@@ -210,7 +210,7 @@ static void complete(muster_run *run) {
 muster_status mu_run_make(muster_runtime *runtime, muster_graph *graph, muster_run **run, muster_error *error) {
     muster_status status;
     if ((status = mu_handle_check(graph, MU_TAG_GRAPH, runtime, "graph", error)) ||
-        (status = mu_runtime_check(runtime, error)))
+        (status = mu_runtime_check_devices(runtime, error)))
         return status;
     pthread_mutex_lock(&graph->lock);
     status = mu_graph_seal(graph, error);

@@ -34,7 +34,8 @@ typedef struct mu_task {
     atomic_uchar state;    /* mu_task_state; release on ENDED pairs with acquire in muster_run_job_result */
     atomic_uchar poisoned; /* some predecessor failed; relaxed, ordered by `pending` */
     int16_t device;
-    uint16_t status;        /* muster_status; final when ENDED */
+    /* muster_status; final when ENDED. Ordered by what tells that the task has got there: `pending`, an epoch that is done. */
+    _Atomic uint16_t status;
     bool starved;           /* it waited for memory: counted once */
     bool held;              /* its instances are held until its input has arrived (scheduler/bind.h) */
     mu_task_ref epoch_next; /* next task of its epoch */

@@ -123,6 +123,7 @@ static void free_runtime(muster_runtime *runtime) {
     pthread_mutex_destroy(&runtime->run_lock);
     pthread_cond_destroy(&runtime->idle);
     pthread_mutex_destroy(&runtime->fault_lock);
+    mu_losses_destroy(&runtime->losses);
     pthread_mutex_destroy(&runtime->reduce_lock);
     mu_config_free(&runtime->config);
     runtime->handle.tag = MU_TAG_DEAD;
@@ -152,6 +153,7 @@ static muster_runtime *new_runtime(void) {
     pthread_mutex_init(&runtime->run_lock, NULL);
     mu_cond_init(&runtime->idle);
     pthread_mutex_init(&runtime->fault_lock, NULL);
+    mu_losses_init(&runtime->losses);
     pthread_mutex_init(&runtime->reduce_lock, NULL);
     return runtime;
 }
@@ -180,6 +182,9 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     if (!status) status = mu_copier_create(0, &runtime->copier, error);
     if (!status) {
         runtime->order.device_count = runtime->device_count = opened; /* constant once a worker runs */
+        for (uint32_t d = 1; d < opened; d++)
+            runtime->budgets_differ |= mu_ledger_read(mu_device_ledger(devices[d])).budget !=
+                                       mu_ledger_read(mu_device_ledger(devices[0])).budget;
         status = start_actors(runtime, devices, opened, error);
     }
     if (status) {
@@ -292,6 +297,20 @@ muster_status mu_runtime_check(muster_runtime *runtime, muster_error *error) {
     return mu_error_copy(error, &runtime->fault);
 }
 
+muster_status mu_runtime_check_devices(muster_runtime *runtime, muster_error *error) {
+    muster_status status = mu_runtime_check(runtime, error);
+    if (status) return status;
+    uint64_t lost = mu_loss_devices(runtime);
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if (!(lost >> d & 1)) return MUSTER_OK;
+    const muster_error *loss = &runtime->actors[0].loss;
+    mu_fail(error, MUSTER_DEVICE_LOST,
+            "no device of this runtime is left: save what is in host memory, and start a new process; device 0: %.360s",
+            loss->message);
+    if (error) error->driver_code = loss->driver_code;
+    return MUSTER_DEVICE_LOST;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- queries -- */
 
 int muster_device_count(const muster_runtime *runtime) { return runtime ? (int)runtime->device_count : 0; }
@@ -338,6 +357,7 @@ muster_status muster_device_get_info(const muster_runtime *runtime, int index, m
         .cooperative_launch = mu_has_grid_sync(c),
         .memory_bytes = c->memory_bytes,
         .budget_bytes = mu_ledger_read(mu_device_ledger(device)).budget,
+        .lost = mu_loss_has(runtime, index),
     };
     memcpy(found.name, c->name, sizeof found.name);
     memcpy(found.uuid, c->uuid, sizeof found.uuid);

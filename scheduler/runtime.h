@@ -10,6 +10,7 @@
 #include "scheduler/actor.h"
 #include "scheduler/config.h"
 #include "scheduler/host.h"
+#include "scheduler/loss.h"
 #include "scheduler/order.h"
 #include "scheduler/pinned.h"
 #include "scheduler/placement.h"
@@ -52,6 +53,8 @@ struct muster_runtime {
     atomic_bool faulted;
     pthread_mutex_t fault_lock;
     muster_error fault;
+    mu_losses losses;
+    bool budgets_differ;    /* between devices; constant */
     muster_program *reduce; /* the built-in program of reductions, made when first needed; under reduce_lock */
     pthread_mutex_t reduce_lock;
     /* What programs are made with: any thread. */
@@ -68,5 +71,7 @@ void mu_run_table_remove(muster_runtime *runtime, uint32_t slot);
 void mu_runtime_fault(muster_runtime *runtime, const muster_error *error);
 /* OK, or the latched fault. */
 muster_status mu_runtime_check(muster_runtime *runtime, muster_error *error);
+/* The same, and DEVICE_LOST when no device is left. */
+muster_status mu_runtime_check_devices(muster_runtime *runtime, muster_error *error);
 
 #endif

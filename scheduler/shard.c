@@ -82,6 +82,7 @@ muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_ch
     if (!node || !mu_graph_hold_kernel(graph, dispatch->kernel))
         return mu_fail_host_memory(error, "a dispatch", sizeof *node);
     if (dispatch->flags & MUSTER_DISPATCH_COOPERATIVE) node->flags |= MU_NODE_COOPERATIVE;
+    if (dispatch->flags & MUSTER_DISPATCH_SHARDED) node->flags |= MU_NODE_SHARD;
     node->as.dispatch.kernel = dispatch->kernel;
     memcpy(node->as.dispatch.grid, checked->grid, sizeof checked->grid);
     memcpy(node->as.dispatch.block, checked->block, sizeof checked->block);
@@ -110,6 +111,7 @@ static muster_status add_partials(muster_graph *graph, muster_job job, const mu_
         mu_node *fill = mu_graph_add_node(graph, MU_NODE_FILL, job, pin);
         if (!fill || !mu_graph_add_access(graph, fill, partials[i], MUSTER_WRITE, 0, bytes, true))
             return mu_fail_host_memory(error, "a partial sum", sizeof *fill);
+        fill->flags |= MU_NODE_SHARD;
         fill->as.fill.pattern_bytes = 4;
     }
     return MUSTER_OK;

@@ -116,5 +116,6 @@ static muster_status reset(mu_actor *actor, void *user, muster_error *error) {
 
 muster_status muster_stats_reset(muster_runtime *runtime, muster_error *error) {
     muster_status status = mu_handle_check(runtime, MU_TAG_RUNTIME, NULL, "runtime", error);
-    return status ? status : mu_actors_call(runtime, reset, NULL, error);
+    if (!status) mu_actors_tell(runtime, reset, NULL);
+    return status;
 }

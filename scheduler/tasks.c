@@ -4,6 +4,7 @@
 #include "scheduler/actor.h"
 #include "scheduler/bind.h"
 #include "scheduler/host_task.h"
+#include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
 /* ----------------------------------------------------------------------------------------------------------- posts -- */
@@ -78,12 +79,6 @@ static void outbox_add(mu_actor *self, int device, muster_run *run, mu_task *tas
     self->outbox[device].last = task;
 }
 
-static int place(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
-    if (node->pin != MUSTER_ANY_DEVICE) return node->pin;
-    if (runtime->device_count == 1) return 0;
-    return runtime->placement->place(runtime, graph, node);
-}
-
 /* Whether the task is over without having gone to a device: a predecessor failed, or it is the host's and needs no waiting. */
 static bool ends_here(muster_run *run, mu_task *task) {
     const mu_node *node = &run->graph->nodes[task->node];
@@ -114,8 +109,8 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
             continue;
         }
         if (on_host) continue;
-        int device =
-            node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device : place(runtime, run->graph, node);
+        int device = node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device
+                                                  : mu_place(runtime, run->graph, node);
         task->device = (int16_t)device;
         chains[device].count++;
         if (self && device == self->index) {
@@ -151,6 +146,20 @@ bool mu_task_is_spoilt(muster_run *run, const mu_node *node) {
     for (uint32_t i = 0; i < node->pred_count; i++)
         if (mu_run_task(run, run->graph->preds[node->pred_first + i])->status) return true;
     return false;
+}
+
+bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {
+    const mu_node *node = &run->graph->nodes[task->node];
+    if (mu_runtime_check(runtime, NULL)) return false;
+    if (node->flags & MU_NODE_REPEAT && mu_run_task(run, task->node - 1)->device == self->index) return false;
+    int device = mu_place(runtime, run->graph, node);
+    if (mu_loss_has(runtime, device)) return false;
+    task->device = (int16_t)device;
+    task->next = MU_NONE;
+    atomic_fetch_sub_explicit(&self->queued, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&runtime->actors[device].queued, 1, memory_order_relaxed);
+    mu_actor_post_tasks(&runtime->actors[device], task);
+    return true;
 }
 
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {

@@ -53,8 +53,7 @@ muster_status mu_timeline_close(mu_timeline *timeline, muster_error *error) {
     muster_status status = mu_event_record(timeline->device, MU_LANE_DISPATCH, slot_of(timeline, epoch)->event, error);
     if (status) return status;
     take_over(timeline, epoch + 1);
-    if (atomic_load_explicit(&timeline->done, memory_order_relaxed) + 1 == epoch)
-        atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
+    if (timeline->complete + 1 == epoch) atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
     timeline->open = epoch + 1;
     /* Pairs with mu_timeline_closed: whoever sees the epoch closed may wait for its recorded event. */
     atomic_store_explicit(&timeline->closed, epoch, memory_order_release);
@@ -63,16 +62,16 @@ muster_status mu_timeline_close(mu_timeline *timeline, muster_error *error) {
 
 muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
     uint64_t closed = atomic_load_explicit(&timeline->closed, memory_order_relaxed);
-    uint64_t done = atomic_load_explicit(&timeline->done, memory_order_relaxed), before = done;
-    while (done < closed) {
+    uint64_t before = timeline->complete;
+    while (timeline->complete < closed) {
         bool complete = false;
-        muster_status status = mu_event_poll(timeline->device, slot_of(timeline, done + 1)->event, &complete, error);
+        muster_status status =
+            mu_event_poll(timeline->device, slot_of(timeline, timeline->complete + 1)->event, &complete, error);
         if (status) return status;
         if (!complete) break;
-        done++;
-        atomic_store_explicit(&timeline->done, done, memory_order_release);
+        timeline->complete++;
     }
-    if (done != before) atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
+    if (timeline->complete != before) atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
     return MUSTER_OK;
 }
 
@@ -80,6 +79,16 @@ uint64_t mu_timeline_age_ns(const mu_timeline *timeline) {
     if (mu_timeline_done(timeline) == mu_timeline_closed(timeline)) return 0;
     uint64_t since = atomic_load_explicit(&timeline->since_ns, memory_order_relaxed), now = mu_now_ns();
     return now > since ? now - since : 0;
+}
+
+void mu_timeline_settle(mu_timeline *timeline, uint64_t epoch) {
+    atomic_store_explicit(&timeline->done, epoch, memory_order_release);
+}
+
+void mu_timeline_end(mu_timeline *timeline) {
+    /* `done` first: a closed epoch that is not done would be waited for by its event. */
+    atomic_store_explicit(&timeline->done, UINT64_MAX, memory_order_release);
+    atomic_store_explicit(&timeline->closed, UINT64_MAX, memory_order_release);
 }
 
 mu_epoch_wait mu_timeline_wait(mu_timeline *timeline, uint64_t epoch, mu_device *device, mu_lane lane,
@@ -93,8 +102,10 @@ mu_epoch_wait mu_timeline_wait(mu_timeline *timeline, uint64_t epoch, mu_device 
         if (guard >> PIN_BITS != epoch) return MU_EPOCH_DONE;
     } while (!atomic_compare_exchange_weak_explicit(&slot->guard, &guard, guard + 1, memory_order_acquire,
                                                     memory_order_relaxed));
-    muster_status status = mu_event_wait(device, lane, slot->event, error);
+    muster_status status = mu_event_wait_for(device, lane, slot->event, timeline->device, error);
     /* Release pairs with take_over's acquire. */
     atomic_fetch_sub_explicit(&slot->guard, 1, memory_order_release);
+    uint64_t *waited = &timeline->waited_by[mu_device_index(device)];
+    if (*waited < epoch) *waited = epoch;
     return status ? MU_EPOCH_FAILED : MU_EPOCH_WAITED;
 }

@@ -24,14 +24,17 @@ typedef struct mu_epoch_slot {
 
 typedef struct mu_timeline {
     mu_device *device;
-    uint64_t open; /* worker only: the epoch that collects work */
+    uint64_t open;     /* worker only: the epoch that collects work */
+    uint64_t complete; /* worker only: the last epoch whose event has completed */
     /* Written by the worker, read by everybody. `closed`: the last epoch whose event is recorded; its release store pairs
-     * with the acquire load of a consumer, which then sees the event. `done`: the last epoch known complete. */
+     * with the acquire load of a consumer, which then sees the event. `done`: the last epoch that is complete and whose effects
+     * are settled: right, or marked as lost (scheduler/loss.h); who sees it sees the marks. */
     _Alignas(MU_CACHE_LINE) atomic_uint_fast64_t closed;
     atomic_uint_fast64_t done;
     /* Since when the oldest epoch that is not done has been the oldest, or when it was closed if nothing was before it. Relaxed:
      * others estimate by it whether the device is at something long. */
     atomic_uint_fast64_t since_ns;
+    uint64_t waited_by[MU_MAX_DEVICES]; /* the last epoch that each device has a wait for: that device's worker only */
     _Alignas(MU_CACHE_LINE) mu_epoch_slot slots[MU_EPOCH_RING];
 } mu_timeline;
 
@@ -43,8 +46,12 @@ void mu_timeline_destroy(mu_timeline *timeline); /* worker; no driver call is ma
  * stays open. */
 muster_status mu_timeline_close(mu_timeline *timeline, muster_error *error);
 
-/* Worker. Asks the device about the oldest closed epochs, one by one until one is not complete, and moves `done`. */
+/* Worker. Asks the device about the oldest closed epochs, one by one until one is not complete, and moves `complete`. */
 muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error);
+/* Worker. A complete epoch, the next, is settled: it is done. */
+void mu_timeline_settle(mu_timeline *timeline, uint64_t epoch);
+/* Worker. The device is lost and what was in flight is marked so: every epoch there will ever be counts as closed and done. */
+void mu_timeline_end(mu_timeline *timeline);
 
 static inline uint64_t mu_timeline_closed(const mu_timeline *timeline) {
     return atomic_load_explicit(&timeline->closed, memory_order_acquire);
@@ -60,7 +67,7 @@ typedef enum mu_epoch_wait {
     MU_EPOCH_DONE,       /* complete: no wait was needed */
     MU_EPOCH_WAITED,     /* the wait is on the stream */
     MU_EPOCH_NOT_CLOSED, /* ask its owner to tell when it is (mu_actor_await) */
-    MU_EPOCH_FAILED      /* the driver refused; `error` is filled */
+    MU_EPOCH_FAILED      /* the driver refused; `error` is filled. DEVICE_LOST tells which device is lost */
 } mu_epoch_wait;
 
 /* Called by the worker of `device`: makes its `lane` wait for an epoch of any timeline. 0 is done. */
