@@ -111,6 +111,7 @@ struct mu_actor {
     struct { /* chains of tasks that became ready for other devices; posted once the epoch is closed */
         mu_task *first, *last;
     } outbox[MU_MAX_DEVICES];
+    mu_call wake;                         /* posted once, when the runtime is latched; the worker may be gone then */
     mu_call *deferred;                    /* calls that wait for an epoch or an event */
     mu_instance *lru_oldest, *lru_newest; /* the device's instances, by last use */
     mu_instance *retired_instances;       /* out of their buffers' tables: to free once unused */

@@ -40,7 +40,22 @@ static bool is_over(mu_actor *actor, mu_fetch_part *part, muster_error *error) {
     }
     if (actor->lost || mu_download_poll(actor, &part->download, &over, error)) return false;
     if (part->pieces && !part->failed) over = false;
-    return over && mu_timeline_done(&actor->timeline) >= part->fetch->after[actor->index];
+    /* What came out of an epoch that is not done may yet turn out to be lost. */
+    uint64_t done = mu_timeline_done(&actor->timeline);
+    return over && done >= part->stamp && done >= part->fetch->after[actor->index];
+}
+
+static void plan_ranges(mu_fetch *fetch);
+
+/* What was to come from a device that is lost may be somewhere else; if not, that is known once its worker has settled the loss. */
+static bool start_again(mu_fetch *fetch) {
+    if (!fetch->uses_host || fetch->failure.status != MUSTER_DEVICE_LOST || mu_runtime_check(fetch->runtime, NULL))
+        return false;
+    fetch->failure.status = MUSTER_OK;
+    atomic_store_explicit(&fetch->failed, false, memory_order_relaxed);
+    for (uint32_t d = 0; d < fetch->runtime->device_count; d++) fetch->parts[d].failed = false;
+    plan_ranges(fetch);
+    return mu_fetch_start(fetch);
 }
 
 static void run_part(mu_actor *actor, mu_call *call) {
@@ -56,7 +71,8 @@ static void run_part(mu_actor *actor, mu_call *call) {
     mu_pieces_drop(part->pieces);
     part->pieces = NULL;
     mu_download_end(actor, &part->download, over ? MU_NOTE_ARRIVED : MU_NOTE_NOTHING);
-    if (atomic_fetch_sub_explicit(&fetch->left, 1, memory_order_acq_rel) == 1) fetch->done(fetch);
+    if (atomic_fetch_sub_explicit(&fetch->left, 1, memory_order_acq_rel) == 1 && !start_again(fetch))
+        fetch->done(fetch);
 }
 
 bool mu_fetch_start(mu_fetch *fetch) {
@@ -64,6 +80,9 @@ bool mu_fetch_start(mu_fetch *fetch) {
     bool needed[MU_MAX_DEVICES];
     uint32_t count = 0, devices = runtime->device_count;
     for (uint32_t d = 0; d < devices; d++) {
+        fetch->parts[d].stamp = 0;
+        for (const mu_piece *piece = fetch->parts[d].pieces; piece; piece = piece->next)
+            if (fetch->parts[d].stamp < piece->stamp) fetch->parts[d].stamp = piece->stamp;
         needed[d] = fetch->parts[d].pieces || mu_timeline_done(&runtime->actors[d].timeline) < fetch->after[d];
         count += needed[d];
     }
@@ -91,13 +110,6 @@ static int choose_source(const muster_runtime *runtime, const mu_coherence *tabl
     return chosen;
 }
 
-static muster_status fail_undefined(const mu_segment *segment, muster_error *error) {
-    return mu_fail(error, MUSTER_DATA_UNDEFINED,
-                   "bytes %llu to %llu of the buffer are undefined: the job that last wrote them failed; see its run, "
-                   "and write the whole range before it is read",
-                   (unsigned long long)segment->low, (unsigned long long)segment->high);
-}
-
 /* What is zero needs no copy: nobody has written it, and host memory of our own starts as zeros. */
 static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, muster_error *error) {
     mu_coherence *table = &range->buffer->coherence;
@@ -109,7 +121,7 @@ static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, mu
         if (segment->zero || (segment->valid & MU_LOCATION_HOST)) continue;
         int source = segment->undefined ? MUSTER_ANY_DEVICE : choose_source(fetch->runtime, table, index);
         if (source == MUSTER_ANY_DEVICE)
-            status = fail_undefined(segment, error);
+            status = mu_segment_fail(segment, error);
         else
             status = mu_pieces_add(&fetch->parts[source].pieces, range->buffer, index, source,
                                    segment->low > range->low ? segment->low : range->low,
@@ -119,11 +131,9 @@ static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, mu
     return status;
 }
 
-void mu_fetch_plan(mu_fetch *fetch) {
+static void plan_ranges(mu_fetch *fetch) {
     muster_error error;
     muster_status status = MUSTER_OK;
-    for (uint32_t i = 0; i < fetch->range_count; i++) mu_buffer_begin_host_use(fetch->ranges[i].buffer);
-    fetch->uses_host = true;
     for (uint32_t i = 0; !status && i < fetch->range_count; i++) {
         const mu_fetch_range *range = &fetch->ranges[i];
         status = mu_buffer_make_host(range->buffer, &error);
@@ -137,12 +147,18 @@ void mu_fetch_plan(mu_fetch *fetch) {
     }
 }
 
+void mu_fetch_plan(mu_fetch *fetch) {
+    for (uint32_t i = 0; i < fetch->range_count; i++) mu_buffer_begin_host_use(fetch->ranges[i].buffer);
+    fetch->uses_host = true;
+    plan_ranges(fetch);
+}
+
 /* ------------------------------------------------------------------------------------------------------ what it means -- */
 
 static muster_status check_defined(const mu_coherence *table, const mu_fetch_range *range, muster_error *error) {
     for (uint32_t i = mu_coherence_find(table, range->low); i < table->count && table->segments[i].low < range->high;
          i++)
-        if (table->segments[i].undefined) return fail_undefined(&table->segments[i], error);
+        if (table->segments[i].undefined) return mu_segment_fail(&table->segments[i], error);
     return MUSTER_OK;
 }
 

@@ -1,7 +1,8 @@
 /* Bringing ranges of buffers to the host, for whoever uses host memory: acquisitions, read-backs, host jobs.
  *
  * A fetch lends the host memory of its ranges to one user. It is planned once what the user follows is enqueued; the devices
- * copy what the host lacks, overlapped with what else they do, and it is done when the content is there, when no eviction
+ * copy what the host lacks, overlapped with what else they do (what a lost device had is planned again, from others that have it),
+ * and it is done when the content is there, when no eviction
  * writes to those buffers any more, and when the epochs it comes after are complete. From the plan until mu_fetch_let_go no
  * eviction begins to write there. */
 #ifndef MUSTER_SCHEDULER_FETCH_H
@@ -23,7 +24,8 @@ typedef struct mu_fetch_part {
     mu_fetch *fetch;
     mu_piece *pieces; /* not started yet */
     mu_download download;
-    bool failed; /* nothing more is started */
+    uint64_t stamp; /* the last epoch that a piece comes out of */
+    bool failed;    /* nothing more is started */
 } mu_fetch_part;
 
 struct mu_fetch {

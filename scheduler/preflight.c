@@ -144,16 +144,26 @@ static muster_status check_call(const muster_runtime *runtime, int device, muste
     return MUSTER_OK;
 }
 
+static void answer_lost(const muster_runtime *runtime, int device, muster_preflight_report *report) {
+    muster_error why;
+    mu_fail(&why, MUSTER_DEVICE_LOST, "device %d is lost: %.440s", device, runtime->actors[device].loss.message);
+    memset(report, 0, sizeof *report);
+    refuse(report, &why);
+}
+
 static muster_status fly(muster_graph *graph, muster_job job, int device, muster_preflight_depth depth,
                          muster_preflight_report *report, muster_error *error) {
     muster_runtime *runtime = graph->handle.runtime;
     preflight p = {.graph = graph, .job = job, .device = device};
     muster_status status =
         depth == MUSTER_PREFLIGHT_FULL ? mu_actor_call(runtime, device, look_on_worker, &p, error) : look(&p, NULL);
+    bool lost = mu_loss_has(runtime, device) && !mu_runtime_check(runtime, NULL);
+    if (lost && status == MUSTER_DEVICE_LOST) status = look(&p, NULL);
     if (status) return status;
     if (p.parts == 0)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                        "job %u has no part that runs on device %d; it is pinned to others", job, device);
+    if (lost) answer_lost(runtime, device, &p.report);
     size_t bytes = report->struct_size < sizeof p.report ? report->struct_size : sizeof p.report;
     p.report.struct_size = bytes;
     memcpy(report, &p.report, bytes);

@@ -79,6 +79,7 @@ static void request_done(mu_module_request *request, mu_module_entry *entry) {
 muster_status mu_program_load(mu_actor *actor, muster_program *program, muster_error *error) {
     mu_program_device *device = &program->devices[actor->index];
     if (device->entry) return MUSTER_OK;
+    if (!device->code) return mu_device_alive(actor->device, error); /* the device was lost when the program was made */
     mu_module_cache_stats before, after;
     bool stalls = has_work(actor);
     mu_module_entry *entry;
@@ -102,14 +103,14 @@ static muster_status load_now(mu_actor *actor, void *user, muster_error *error) 
 /* A device without work loads at once; another when it is idle or the program is needed. */
 static muster_status load_at_leisure(mu_actor *actor, void *user, muster_error *error) {
     muster_program *program = user;
-    if (!has_work(actor)) return mu_program_load(actor, program, error);
+    if (!has_work(actor) || !program->devices[actor->index].code) return mu_program_load(actor, program, error);
     mu_module_cache_request(actor->modules, &program->devices[actor->index].request);
     return MUSTER_OK;
 }
 
 muster_status muster_program_prepare(muster_program *program, muster_error *error) {
     muster_status status = mu_handle_check(program, MU_TAG_PROGRAM, NULL, "program", error);
-    if (status || (status = mu_runtime_check(program->handle.runtime, error))) return status;
+    if (status || (status = mu_runtime_check_devices(program->handle.runtime, error))) return status;
     return mu_actors_call(program->handle.runtime, load_now, program, error);
 }
 
@@ -124,7 +125,8 @@ static bool same_kind(const mu_device *a, const mu_device *b) {
 /* The code of an earlier device of the same kind, or NULL. */
 static mu_code *known_code(const muster_program *program, const muster_runtime *runtime, uint32_t device) {
     for (uint32_t d = 0; d < device; d++)
-        if (same_kind(runtime->actors[d].device, runtime->actors[device].device)) return program->devices[d].code;
+        if (program->devices[d].code && same_kind(runtime->actors[d].device, runtime->actors[device].device))
+            return program->devices[d].code;
     return NULL;
 }
 
@@ -142,14 +144,17 @@ static muster_status make_codes(muster_program *program, muster_runtime *runtime
     uint64_t number = atomic_fetch_add_explicit(&runtime->programs_made, 1, memory_order_relaxed);
     for (uint32_t d = 0; d < runtime->device_count; d++) {
         mu_program_device *device = &program->devices[d];
+        device->drop.run = drop_on_device;
+        device->program = program;
+        if (mu_device_is_lost(runtime->actors[d].device)) continue;
         device->code = known_code(program, runtime, d);
         if (!device->code) {
             mu_code *code = &program->codes[program->code_count];
             muster_status status = make(user, runtime, runtime->actors[d].device, program->name, code, error);
-            if (status) {
-                mu_code_drop_image(code);
-                return status;
-            }
+            if (status) mu_code_drop_image(code);
+            /* Lost while it compiled: like one that was lost before. */
+            if (status == MUSTER_DEVICE_LOST && mu_device_is_lost(runtime->actors[d].device)) continue;
+            if (status) return status;
             if (code->has_variables) code->key = private_key(&code->key, number);
             program->code_count++;
             device->code = code;
@@ -162,10 +167,8 @@ static muster_status make_codes(muster_program *program, muster_runtime *runtime
             .name = program->name,
             .done = request_done,
         };
-        device->drop.run = drop_on_device;
-        device->program = program;
     }
-    return MUSTER_OK;
+    return program->code_count ? MUSTER_OK : mu_runtime_check_devices(runtime, error);
 }
 
 muster_status mu_program_make(muster_runtime *runtime, const char *name, mu_make_code_fn make, void *user,
@@ -261,7 +264,7 @@ static muster_status find_kernel(muster_program *program, const char *entry, mus
 muster_status muster_program_kernel(muster_program *program, const char *entry, muster_kernel **out,
                                     muster_error *error) {
     muster_status status = mu_handle_check(program, MU_TAG_PROGRAM, NULL, "program", error);
-    if (status || (status = mu_runtime_check(program->handle.runtime, error))) return status;
+    if (status || (status = mu_runtime_check_devices(program->handle.runtime, error))) return status;
     if (!entry || !out) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%s is NULL", entry ? "kernel" : "entry");
     pthread_mutex_lock(&program->lock);
     muster_kernel *kernel = program->kernels;

@@ -135,7 +135,7 @@ static void set_on_device(mu_actor *actor, mu_call *call) {
     finish(all);
 }
 
-/* Does `all` on every device and waits for them; the first failure (by device) is returned. */
+/* Does `all` on every device that is not lost and waits for them; the first failure (by device) is returned. */
 static muster_status on_every_device(muster_runtime *runtime, setting *all, muster_error *error) {
     device_setting parts[MU_MAX_DEVICES];
     all->left = runtime->device_count;
@@ -147,8 +147,9 @@ static muster_status on_every_device(muster_runtime *runtime, setting *all, must
     while (all->left) pthread_cond_wait(&all->changed, &all->lock);
     pthread_mutex_unlock(&all->lock);
     for (uint32_t d = 0; d < runtime->device_count; d++)
-        if (parts[d].status) return mu_error_copy(error, &parts[d].error);
-    return MUSTER_OK;
+        if (parts[d].status && !(parts[d].status == MUSTER_DEVICE_LOST && mu_loss_has(runtime, (int)d)))
+            return mu_error_copy(error, &parts[d].error);
+    return mu_runtime_check_devices(runtime, error);
 }
 
 muster_status muster_program_set_global(muster_program *program, const char *name, uint64_t offset, const void *data,
@@ -156,7 +157,7 @@ muster_status muster_program_set_global(muster_program *program, const char *nam
     muster_status status = mu_handle_check(program, MU_TAG_PROGRAM, NULL, "program", error);
     if (status) return status;
     muster_runtime *runtime = program->handle.runtime;
-    if ((status = mu_runtime_check(runtime, error))) return status;
+    if ((status = mu_runtime_check_devices(runtime, error))) return status;
     if (!name || !data) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%s is NULL", name ? "data" : "name");
     if (offset > UINT64_MAX - bytes)
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "offset %" PRIu64 " + %" PRIu64 " bytes overflow", offset, bytes);

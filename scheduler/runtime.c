@@ -269,7 +269,7 @@ muster_status muster_runtime_destroy(muster_runtime *runtime, uint64_t timeout_n
 
 static void wake(mu_actor *actor, mu_call *call) {
     (void)actor;
-    mu_free(call);
+    (void)call;
 }
 
 void mu_runtime_fault(muster_runtime *runtime, const muster_error *error) {
@@ -284,10 +284,8 @@ void mu_runtime_fault(muster_runtime *runtime, const muster_error *error) {
     mu_log_line(&runtime->log, MUSTER_LOG_ERROR, "device %d: %s", error->device, error->message);
     /* Parked workers look by themselves when something of theirs is in flight; the others need to end queued work. */
     for (uint32_t d = 0; d < runtime->device_count; d++) {
-        mu_call *call = mu_alloc_zeroed(1, sizeof *call);
-        if (!call) continue;
-        call->run = wake;
-        mu_actor_post_call(&runtime->actors[d], call);
+        runtime->actors[d].wake.run = wake;
+        mu_actor_post_call(&runtime->actors[d], &runtime->actors[d].wake);
     }
 }
 

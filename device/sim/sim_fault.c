@@ -65,6 +65,8 @@ void sim_fault_kernel(sim_context *context, CUresult code, const char *message) 
     sim_driver *driver = context->driver;
     char line[sizeof driver->last_fault];
     const char *name = NULL;
+    /* No host memory for a kernel that has begun: a context that has failed says so by a code that means that. */
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) code = CUDA_ERROR_LAUNCH_FAILED;
     sim_do_get_error_name(driver, code, &name);
     snprintf(line, sizeof line, "device %d: %s: %s", context->device->ordinal, name ? name : "fault", message);
     report(driver, code, line);
