@@ -682,8 +682,8 @@ typedef struct muster_host_job {
      * address of the first byte of argument i, current where it is read; the host memory of argument i is the callback's until it
      * returns. A callback that fails returns any status but MUSTER_OK and may say why in error->message: the job ends as
      * CALLBACK_FAILED with that text, what it would have written is undefined, and what depends on it does not run. It may take its
-     * time, but holds up every other callback of the runtime meanwhile. It may call Muster, but not wait for runs, acquire buffers
-     * that its own run uses, or destroy the runtime: it would wait for itself. */
+     * time, but holds up every other callback of the runtime meanwhile. It may call Muster, but must not wait for a run or for a
+     * buffer that an unfinished run uses, nor destroy the runtime: that could wait for the callback itself. */
     muster_status (*run)(void *user, void *const *pointers, uint32_t count, muster_error *error);
     void *user;
     uint32_t arg_count;     /* at most 128 */

@@ -228,7 +228,8 @@ static bool fail_starved(mu_actor *actor) {
         actor->starved_since_ns = 0;
         return false;
     }
-    if (actor->retired + 1 < actor->timeline.open || actor->ready.first || actor->held_tasks || actor->evictions) {
+    if (actor->retired + 1 < actor->timeline.open || actor->ready.first || actor->held_tasks || actor->evictions ||
+        atomic_load_explicit(&actor->runtime->host_tasks, memory_order_relaxed)) {
         actor->starved_since_ns = 0;
         return false;
     }

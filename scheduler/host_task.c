@@ -28,6 +28,7 @@ static void finish(mu_host_task *h, muster_status status, const muster_error *er
     }
     mu_fetch_destroy(h->fetch);
     h->fetch = NULL;
+    atomic_fetch_sub_explicit(&h->run->handle.runtime->host_tasks, 1, memory_order_relaxed);
 }
 
 /* The run may be gone afterwards. */
@@ -40,13 +41,18 @@ static void end(mu_host_task *h) {
     mu_run_ended(run, 1);
 }
 
+/* A fault is the kernel's that was in flight; what only waited lost its device. */
+static muster_status lost_or(muster_status status, muster_error *error) {
+    return error->status = muster_status_recovery(status) == MUSTER_RECOVERY_DEVICE_LOST ? MUSTER_DEVICE_LOST : status;
+}
+
 /* Everything it comes after is complete: whether it can do what it is for. */
 static muster_status check(mu_host_task *h, muster_error *error) {
     if (mu_task_is_spoilt(h->run, node_of(h)))
         return mu_fail(error, MUSTER_PREDECESSOR_FAILED, "a predecessor's launch failed");
-    if (h->fetch->failure.status) return mu_error_copy(error, &h->fetch->failure);
+    if (h->fetch->failure.status) return lost_or(mu_error_copy(error, &h->fetch->failure), error);
     if (mu_run_stopped(h->run)) return mu_run_fail_stopped(h->run, node_of(h), error);
-    if (mu_runtime_check(h->run->handle.runtime, error)) return error->status = MUSTER_DEVICE_LOST;
+    if (mu_runtime_check(h->run->handle.runtime, error)) return lost_or(error->status, error);
     return mu_fetch_settle(h->fetch, error);
 }
 
@@ -106,6 +112,7 @@ static void set_after(mu_host_task *h) {
 bool mu_host_task_begin(muster_run *run, mu_task *task) {
     mu_host_task *h = &run->host_tasks[run->graph->nodes[task->node].as.host.index];
     h->task = task;
+    atomic_fetch_add_explicit(&run->handle.runtime->host_tasks, 1, memory_order_relaxed);
     set_after(h);
     /* A stopped run still takes its turn: what follows it comes after what it follows. */
     if (!mu_run_stopped(run)) mu_fetch_plan(h->fetch);

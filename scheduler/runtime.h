@@ -33,6 +33,8 @@ struct muster_runtime {
     mu_host *host;     /* NULL only while creating fails */
     mu_copier *copier; /* of all devices */
     mu_watches watches;
+    /* Read-backs and host jobs under way: what they use cannot be evicted, but will be. Relaxed: workers look again. */
+    atomic_uint host_tasks;
     uint32_t started_actors;                     /* fewer than device_count only while creating fails */
     mu_actor *actors;                            /* device_count of them */
     bool direct[MU_MAX_DEVICES][MU_MAX_DEVICES]; /* the first copies from the second without the host; constant */

@@ -1,4 +1,5 @@
 /* More data than memory: copies are given up and come back, nothing is lost, and what a device holds stays in its budget. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/scheduler/fixture.h"
+#include "tests/scheduler/callbacks.h"
 
 enum { MIB = 1 << 20, BUFFERS = 12, BUFFER_BYTES = 8 * MIB, BUDGET_BYTES = 40 * MIB };
 
@@ -15,12 +16,6 @@ static void open_small(fixture *fixture, uint32_t devices) {
     muster_config config = {
         .struct_size = sizeof config, .budget_bytes = BUDGET_BYTES, .admission_wait_ns = 20000000000u};
     fixture_open_with(fixture, devices, &config);
-}
-
-static muster_device_stats stats_of(const fixture *fixture, int device) {
-    muster_device_stats stats = {.struct_size = sizeof stats};
-    OK(muster_device_get_stats(fixture->runtime, device, &stats, &reported));
-    return stats;
 }
 
 static void check_budget(const fixture *fixture) {
@@ -112,12 +107,91 @@ static void what_can_never_fit_is_refused(void **state) {
     fixture_close(&fixture);
 }
 
+static muster_status add_seven(void *user, void *const *pointers, uint32_t count, muster_error *error) {
+    (void)count, (void)error;
+    uint32_t *words = pointers[0];
+    for (uint32_t w = 0; w < 1024; w++) words[w] += 7;
+    ++*(uint32_t *)user;
+    return MUSTER_OK;
+}
+
+/* Host jobs and read-backs in between, each with a part of a buffer whose rest is on a device: evictions and fetches write to the
+ * same host memory, in turns. */
+static void callbacks_under_pressure(uint32_t devices) {
+    fixture fixture;
+    open_small(&fixture, devices);
+    muster_buffer *buffers[BUFFERS];
+    muster_graph *graph = fixture_graph(&fixture);
+    uint32_t calls = 0;
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        buffers[i] = fixture_buffer(&fixture, BUFFER_BYTES, NULL);
+        fixture_affine(&fixture, graph, buffers[i], 3, i + 1);
+        add_host(graph, add_seven, &calls, ARGS(muster_range_arg(buffers[i], MUSTER_READ_WRITE, MIB, 4096)));
+        OK(muster_graph_read_back(graph, buffers[i], BUFFER_BYTES / 2, MIB, NULL, &reported));
+        fixture_affine(&fixture, graph, buffers[i], 5, 1);
+    }
+    for (int round = 0; round < 2; round++) {
+        fixture_run(&fixture, graph);
+        check_budget(&fixture);
+    }
+    assert_int_equal(calls, 2 * BUFFERS);
+    uint32_t *words = malloc(BUFFER_BYTES);
+    assert_non_null(words);
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        uint32_t outside = 0, inside = 0;
+        for (int round = 0; round < 2; round++) {
+            outside = 5 * (3 * outside + i + 1) + 1;
+            inside = 5 * (3 * inside + i + 1 + 7) + 1;
+        }
+        fixture_read(buffers[i], 0, BUFFER_BYTES, words);
+        for (uint32_t w = 0; w < BUFFER_BYTES / 4; w++) {
+            uint32_t expected = w >= MIB / 4 && w < MIB / 4 + 1024 ? inside : outside;
+            if (words[w] != expected) fail_msg("buffer %u word %u is %u, not %u", i, w, words[w], expected);
+        }
+    }
+    free(words);
+    fixture_close(&fixture);
+}
+
+static void callbacks_and_evictions_take_turns(void **state) {
+    (void)state;
+    callbacks_under_pressure(1);
+    callbacks_under_pressure(2);
+}
+
+/* A callback holds the host memory of what would have to be evicted. That is no reason to fail who waits for memory, however short
+ * admission_wait_ns is: the callback will return. */
+static void who_starves_waits_for_a_callback(void **state) {
+    (void)state;
+    fixture fixture;
+    muster_config config = {.struct_size = sizeof config, .budget_bytes = BUDGET_BYTES, .admission_wait_ns = 1};
+    fixture_open_with(&fixture, 1, &config);
+    muster_buffer *old = fixture_buffer(&fixture, 32 * MIB, NULL), *young = fixture_buffer(&fixture, 32 * MIB, NULL);
+    muster_graph *first = fixture_graph(&fixture), *callback = fixture_graph(&fixture), *next = fixture_graph(&fixture);
+    gate gate;
+    gate_init(&gate);
+    fixture_affine(&fixture, first, old, 1, 3);
+    add_host(callback, stop_at_gate, &gate, ARGS(muster_range_arg(old, MUSTER_READ, 0, 4)));
+    fixture_affine(&fixture, next, young, 1, 4);
+    fixture_run(&fixture, first);
+    muster_run *run[2] = {fixture_submit(&fixture, callback), NULL};
+    sem_wait(&gate.called);
+    run[1] = fixture_submit(&fixture, next);
+    while (stats_of(&fixture, 0).admission_waits == 0) sched_yield();
+    FAILS(MUSTER_TIMEOUT, "", muster_run_wait(run[1], 20000000, &reported));
+    sem_post(&gate.open);
+    for (int i = 0; i < 2; i++) OK(muster_run_wait(run[i], fixture_wait_ns, &reported));
+    assert_int_equal(fixture_word(young, 0), 4);
+    assert_int_equal(fixture_word(old, MIB), 3);
+    gate_destroy(&gate);
+    fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unique_content_survives_being_evicted),
-        cmocka_unit_test(devices_evict_side_by_side),
-        cmocka_unit_test(two_inputs_that_evict_each_other),
-        cmocka_unit_test(what_can_never_fit_is_refused),
+        cmocka_unit_test(unique_content_survives_being_evicted), cmocka_unit_test(devices_evict_side_by_side),
+        cmocka_unit_test(two_inputs_that_evict_each_other),      cmocka_unit_test(what_can_never_fit_is_refused),
+        cmocka_unit_test(callbacks_and_evictions_take_turns),    cmocka_unit_test(who_starves_waits_for_a_callback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

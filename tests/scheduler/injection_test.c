@@ -15,7 +15,7 @@
 #include "base/sanitizer.h"
 #include "device/driver.h"
 #include "device/sim/sim.h"
-#include "tests/scheduler/fixture.h"
+#include "tests/scheduler/callbacks.h"
 
 enum { ELEMENTS = 700, THREADS = 64, BINS = 5 };
 
@@ -76,6 +76,29 @@ typedef struct parts {
     muster_run *run;
 } parts;
 
+static muster_status increment(void *user, void *const *pointers, uint32_t count, muster_error *error) {
+    (void)user, (void)count, (void)error;
+    for (int i = 0; i < BINS; i++) ((uint64_t *)pointers[0])[i]++;
+    return MUSTER_OK;
+}
+
+static muster_status enqueue_nothing(void *user, const muster_enqueue_context *context, muster_error *error) {
+    (void)user, (void)context, (void)error;
+    return MUSTER_OK;
+}
+
+/* The callbacks, after everything else. */
+static bool build_callbacks(const parts *parts, outcome *out) {
+    const muster_arg args[2] = {muster_buffer_arg(parts->acc, MUSTER_READ_WRITE), muster_scratch_arg(256)};
+    const muster_host_job host = {.struct_size = sizeof host, .run = increment, .arg_count = 1, .args = args};
+    const muster_enqueue_job enqueue = {
+        .struct_size = sizeof enqueue, .enqueue = enqueue_nothing, .arg_count = 2, .args = args};
+    return !failed(out, muster_graph_enqueue(parts->graph, &enqueue, NULL, &out->last)) &&
+           !failed(out, muster_graph_host(parts->graph, &host, NULL, &out->last)) &&
+           !failed(out, muster_graph_enqueue(parts->graph, &enqueue, NULL, &out->last)) &&
+           !failed(out, muster_graph_read_back(parts->graph, parts->acc, 0, 0, NULL, &out->last));
+}
+
 static bool build(muster_runtime *runtime, parts *parts, uint32_t input[ELEMENTS], outcome *out) {
     muster_error *error = &out->last;
     muster_job job[4];
@@ -104,7 +127,7 @@ static bool build(muster_runtime *runtime, parts *parts, uint32_t input[ELEMENTS
     return !failed(out, muster_graph_dispatch(parts->graph, &mix, &job[0], error)) &&
            !failed(out, muster_graph_fill(parts->graph, parts->out, 0, 64, 5, 4, &job[1], error)) &&
            !failed(out, muster_graph_copy(parts->graph, parts->out, 1024, parts->out, 0, 512, &job[2], error)) &&
-           !failed(out, muster_graph_dispatch(parts->graph, &sum, &job[3], error)) &&
+           !failed(out, muster_graph_dispatch(parts->graph, &sum, &job[3], error)) && build_callbacks(parts, out) &&
            !failed(out, muster_graph_after(parts->graph, job[3], job[0], error)) &&
            !failed(out, muster_graph_set_argument(parts->graph, job[0], 2, &scalar, sizeof scalar, error));
 }
