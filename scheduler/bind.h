@@ -68,6 +68,8 @@ typedef struct mu_parts {
 void mu_parts_add(mu_parts *parts, uint32_t buffer, uint64_t low, uint64_t high);
 /* What instances of all of them are charged. */
 muster_status mu_parts_bytes(const mu_parts *parts, uint64_t *bytes, muster_error *error);
+/* What a device copies for an access, as long as it has nothing of it. */
+void mu_access_range(const mu_access *access, const muster_buffer *buffer, uint64_t *low, uint64_t *high);
 /* What an instance for the access must hold; with the table's lock held. */
 void mu_instance_range(const mu_task_binding *b, const mu_access *access, uint64_t *low, uint64_t *high);
 /* Memory of the node's scratch parameters. */

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "scheduler/bind.h"
 #include "scheduler/buffer.h"
 #include "scheduler/download.h"
 #include "scheduler/loss.h"
@@ -195,31 +196,50 @@ free_record:
 
 /* ------------------------------------------------------------------------------------------------------------ evict -- */
 
-static bool needed_by(const mu_instance *instance, const muster_run *run, const mu_node *node) {
+/* What an instance is to the task that wants memory. */
+typedef enum need {
+    NO_NEED,
+    IN_THE_WAY, /* it will be part of a wider instance: its content moves there, if it is not given up before */
+    NEEDED
+} need;
+
+static need needed_by(const mu_instance *instance, const muster_run *run, const mu_node *node) {
     const muster_graph *graph = run->graph;
-    for (uint32_t i = 0; i < node->access_count; i++)
-        if (graph->buffers[graph->accesses[node->access_first + i].buffer].buffer == instance->buffer) return true;
-    return false;
+    need result = NO_NEED;
+    for (uint32_t i = 0; i < node->access_count && result != IN_THE_WAY; i++) {
+        const mu_access *access = &graph->accesses[node->access_first + i];
+        if (graph->buffers[access->buffer].buffer != instance->buffer) continue;
+        uint64_t low, high;
+        mu_access_range(access, instance->buffer, &low, &high);
+        if (instance->low <= access->low && access->high <= instance->high)
+            result = NEEDED;
+        else if (low < instance->high && instance->low < high)
+            result = IN_THE_WAY;
+    }
+    return result;
+}
+
+static void give_up(mu_actor *actor, mu_instance *instance, uint64_t *coming) {
+    if (detach(actor, instance)) {
+        mu_device_counters *counters = mu_device_counters_mutable(actor->device);
+        mu_count(counters, &counters->evictions, 1);
+    } else if (!start_write_back(actor, instance)) {
+        return;
+    }
+    *coming += instance->charged_bytes;
 }
 
 uint64_t mu_evict(mu_actor *actor, uint64_t bytes, const muster_run *run, const mu_node *node) {
     uint64_t coming = 0;
     for (mu_instance *instance = actor->retired_instances; instance; instance = instance->next)
         coming += instance->charged_bytes;
-    for (mu_instance *instance = actor->lru_oldest, *newer; instance && coming < bytes; instance = newer) {
-        newer = instance->lru_newer;
-        if (instance->evicting) {
-            coming += instance->charged_bytes;
-            continue;
+    for (mu_instance *instance = actor->lru_oldest; instance; instance = instance->lru_newer)
+        if (instance->evicting) coming += instance->charged_bytes;
+    for (need least = NO_NEED; least < NEEDED; least++)
+        for (mu_instance *instance = actor->lru_oldest, *newer; instance && coming < bytes; instance = newer) {
+            newer = instance->lru_newer;
+            if (instance->evicting || in_use(actor, instance) || needed_by(instance, run, node) != least) continue;
+            give_up(actor, instance, &coming);
         }
-        if (in_use(actor, instance) || needed_by(instance, run, node)) continue;
-        if (detach(actor, instance)) {
-            mu_device_counters *counters = mu_device_counters_mutable(actor->device);
-            mu_count(counters, &counters->evictions, 1);
-        } else if (!start_write_back(actor, instance)) {
-            continue;
-        }
-        coming += instance->charged_bytes;
-    }
     return coming;
 }

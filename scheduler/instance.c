@@ -18,8 +18,8 @@
 /* What an instance of [low, high) is allocated with: the range, and what keeps its alignment. */
 static uint64_t instance_bytes(uint64_t low, uint64_t high) { return high - low + low % MU_ALIGNMENT_BYTES; }
 
-/* What a device copies for an access: a small buffer as a whole, so that it never has to move, unless only the part is meant. */
-static void copied_range(const mu_access *access, const muster_buffer *buffer, uint64_t *low, uint64_t *high) {
+/* A small buffer as a whole, so that it never has to move, unless only the part is meant. */
+void mu_access_range(const mu_access *access, const muster_buffer *buffer, uint64_t *low, uint64_t *high) {
     bool whole = !access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES;
     *low = whole ? 0 : access->low;
     *high = whole ? buffer->bytes : access->high;
@@ -27,7 +27,7 @@ static void copied_range(const mu_access *access, const muster_buffer *buffer, u
 
 void mu_instance_range(const mu_task_binding *b, const mu_access *access, uint64_t *low, uint64_t *high) {
     muster_buffer *buffer = mu_access_buffer(b, access);
-    copied_range(access, buffer, low, high);
+    mu_access_range(access, buffer, low, high);
     mu_coherence_hull(&buffer->coherence, b->actor->index, low, high);
 }
 
@@ -82,7 +82,7 @@ muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, u
     for (uint32_t i = 0; i < node->access_count; i++) {
         const mu_access *access = &graph->accesses[node->access_first + i];
         uint64_t low, high;
-        copied_range(access, graph->buffers[access->buffer].buffer, &low, &high);
+        mu_access_range(access, graph->buffers[access->buffer].buffer, &low, &high);
         mu_parts_add(&parts, access->buffer, low, high);
     }
     uint64_t accessed, scratch;
@@ -148,8 +148,8 @@ mu_bind mu_instance_reserve(mu_task_binding *b, uint64_t bytes) {
         case MU_NOT_NOW: return make_room(b, bytes);
         case MU_NEVER: break;
     }
-    /* A module was loaded meanwhile; unless one was unloaded as well. */
-    return refuse_if_it_never_fits(b) == MU_BIND_FAILED ? MU_BIND_FAILED : MU_BIND_MEMORY;
+    /* Unless a module was loaded meanwhile, it fits once parts that its memory would replace are given up. */
+    return refuse_if_it_never_fits(b) == MU_BIND_FAILED ? MU_BIND_FAILED : make_room(b, bytes);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- join -- */
