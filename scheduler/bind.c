@@ -298,11 +298,11 @@ static mu_bind settle(mu_task_binding *b, const mu_access *accesses, mu_address 
     return MU_BOUND;
 }
 
-/* The usual case, an access whose content is where it is needed, under one lock. What it notes is noted again by settle when
- * another access of the task turns out to need more: the task is alone on what it writes, so nobody sees the difference. */
-static mu_instance *bind_at_once(mu_task_binding *b, const mu_access *access) {
+/* The usual case, an access whose content is where it is needed. With `write`, what it writes is noted under the same lock: only
+ * when nothing can keep the task from being launched any more, for content that counts as written in an epoch which nothing is in
+ * would never be complete. */
+static mu_instance *find_bound(mu_task_binding *b, const mu_access *access, bool write) {
     mu_coherence *table = &mu_access_buffer(b, access)->coherence;
-    uint64_t open = b->actor->timeline.open;
     int me = b->actor->index;
     mu_coherence_lock(table);
     mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
@@ -311,10 +311,22 @@ static mu_instance *bind_at_once(mu_task_binding *b, const mu_access *access) {
         const mu_segment *segment = &table->segments[mu_coherence_find(table, access->low)];
         bound = segment->high >= access->high && (segment->valid & MU_LOCATION_DEVICE(me));
     }
-    if (bound && (access->mode & MUSTER_WRITE))
-        bound = mu_coherence_written(table, access->low, access->high, me, open);
+    if (bound && write && (access->mode & MUSTER_WRITE))
+        bound = mu_coherence_written(table, access->low, access->high, me, b->actor->timeline.open);
     mu_coherence_unlock(table);
     return bound ? instance : NULL;
+}
+
+/* Everything is where it is needed, or false. */
+static bool bind_at_once(mu_task_binding *b, const mu_access *accesses) {
+    mu_instance *instances[MU_MAX_PARAMETERS];
+    uint32_t count = b->node->access_count;
+    for (uint32_t i = 0; i < count; i++)
+        if (!(instances[i] = find_bound(b, &accesses[i], i + 1 == count))) return false;
+    for (uint32_t i = 0; i + 1 < count; i++)
+        if ((accesses[i].mode & MUSTER_WRITE) && !find_bound(b, &accesses[i], true)) return false;
+    for (uint32_t i = 0; i < count; i++) b->addresses[i] = use_instance(b, instances[i], &accesses[i]);
+    return true;
 }
 
 static bool is_present(mu_task_binding *b, const mu_access *access) {
@@ -370,13 +382,8 @@ void mu_bind_let_go(mu_actor *actor, muster_run *run, mu_task *task) {
 
 static mu_bind bind(mu_task_binding *b) {
     const mu_access *accesses = &b->run->graph->accesses[b->node->access_first];
-    mu_instance *instances[MU_MAX_PARAMETERS];
-    uint32_t count = b->node->access_count, at_once = 0;
-    while (at_once < count && (instances[at_once] = bind_at_once(b, &accesses[at_once]))) at_once++;
-    if (at_once == count && !(b->node->flags & MU_NODE_SCRATCH)) {
-        for (uint32_t i = 0; i < count; i++) b->addresses[i] = use_instance(b, instances[i], &accesses[i]);
-        return MU_BOUND;
-    }
+    uint32_t count = b->node->access_count;
+    if (!(b->node->flags & MU_NODE_SCRATCH) && bind_at_once(b, accesses)) return MU_BOUND;
     need n;
     n.covered = true;
     n.staged = false;
