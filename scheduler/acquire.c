@@ -127,7 +127,11 @@ static muster_status wait_for_grant(mu_acquisition *a, uint64_t deadline, uint64
     if (status) return status;
     if (a->fetch->failure.status) return mu_error_copy(error, &a->fetch->failure);
     status = mu_fetch_settle(a->fetch, error);
-    return status ? status : mu_fetch_wrote(a->fetch, error);
+    if (!status) status = mu_fetch_wrote(a->fetch, error);
+    /* The host has its part of the buffer, and nobody writes that until the release: what devices alone have lies elsewhere, and
+     * may be written back however long this is held. */
+    if (!status) mu_fetch_let_go(a->fetch);
+    return status;
 }
 
 muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint64_t bytes, muster_access access,
