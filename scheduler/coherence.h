@@ -42,8 +42,9 @@ typedef struct mu_instance {
     /* Owner's worker only, from here on. */
     uint64_t last_use;                         /* the last epoch of its dispatch lane that uses it */
     struct mu_instance *lru_older, *lru_newer; /* among the device's instances, by last use */
-    bool evicting;                             /* its content is on the way to the host */
-    uint32_t holds; /* arrivals into it, and tasks that are held until their input has arrived: it stays */
+    bool unwritable; /* its content could not be copied to the host: not tried before its next use */
+    bool evicting;   /* its content is on the way to the host */
+    uint32_t holds;  /* arrivals into it, and tasks that are held until their input has arrived: it stays */
 } mu_instance;
 
 typedef struct mu_segment {

@@ -102,15 +102,31 @@ static void unclaim(mu_piece *piece) {
 
 /* -------------------------------------------------------------------------------------------------------- downloads -- */
 
-static muster_status start_copy(mu_actor *actor, mu_download *download, const mu_piece *piece, muster_error *error) {
+static muster_status start_direct(mu_actor *actor, mu_download *download, const mu_piece *piece, void *to,
+                                  mu_address from, muster_error *error) {
     /* Before the copy: one whose end could not be seen must not be started. */
     muster_status status = download->event ? MUSTER_OK : mu_event_create(actor->device, &download->event, error);
-    if (status) return status;
+    if (!status) status = mu_copy_to_host(actor->device, MU_LANE_DOWNLOAD, to, from, piece->high - piece->low, error);
+    if (!status) download->behind = true;
+    return status;
+}
+
+static muster_status start_copy(mu_actor *actor, mu_download *download, mu_piece *piece, muster_error *error) {
+    void *to = (char *)piece->buffer->host + piece->low;
+    mu_address from = piece->instance->address + (piece->low - piece->instance->low);
     if (mu_timeline_wait(&actor->timeline, piece->stamp, actor->device, MU_LANE_DOWNLOAD, error) == MU_EPOCH_FAILED)
         return error->status;
-    return mu_copy_to_host(actor->device, MU_LANE_DOWNLOAD, (char *)piece->buffer->host + piece->low,
-                           piece->instance->address + (piece->low - piece->instance->low), piece->high - piece->low,
-                           error);
+    if (piece->buffer->host_pinned) return start_direct(actor, download, piece, to, from, error);
+    piece->is_staged = true;
+    piece->staged = (mu_staged_copy){
+        .way = MU_STAGED_DOWN,
+        .lane = MU_LANE_DOWNLOAD,
+        .host = to,
+        .device = from,
+        .bytes = piece->high - piece->low,
+    };
+    mu_staging_begin(actor->staging, &piece->staged);
+    return MUSTER_OK;
 }
 
 mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece **link, muster_error *error) {
@@ -132,19 +148,36 @@ mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_pie
     *link = piece->next;
     piece->next = download->pieces;
     download->pieces = piece;
-    download->behind = true;
     return MU_DOWNLOAD_STARTED;
 }
 
+bool mu_download_is_quiet(const mu_download *download) {
+    for (const mu_piece *piece = download->pieces; piece; piece = piece->next)
+        if (piece->is_staged && !piece->staged.over) return false;
+    return true;
+}
+
+static muster_status look_at_staged(mu_download *download, muster_error *error) {
+    for (const mu_piece *piece = download->pieces; piece; piece = piece->next) {
+        if (!piece->is_staged || !piece->staged.over || !piece->staged.status) continue;
+        if (muster_status_recovery(piece->staged.status) == MUSTER_RECOVERY_DEVICE_LOST)
+            return mu_error_copy(error, &piece->staged.error);
+        if (!download->failure.status) download->failure = piece->staged.error;
+    }
+    return MUSTER_OK;
+}
+
 muster_status mu_download_poll(mu_actor *actor, mu_download *download, bool *over, muster_error *error) {
+    bool direct = true;
     *over = !download->pieces;
     if (*over) return MUSTER_OK;
-    muster_status status = MUSTER_OK;
-    if (download->behind) status = mu_event_record(actor->device, MU_LANE_DOWNLOAD, download->event, error);
+    muster_status status = look_at_staged(download, error);
+    if (!status && download->behind) status = mu_event_record(actor->device, MU_LANE_DOWNLOAD, download->event, error);
     download->behind = false;
-    if (!status) status = mu_event_poll(actor->device, download->event, over, error);
+    if (!status && download->event) status = mu_event_poll(actor->device, download->event, &direct, error);
     /* Copies are under way whose end nobody can see any more. */
     if (status) mu_actor_lose(actor, error);
+    if (!status) *over = direct && mu_download_is_quiet(download);
     return status;
 }
 
@@ -168,12 +201,14 @@ void mu_download_end(mu_actor *actor, mu_download *download, mu_download_note no
         mu_coherence *table = &piece->buffer->coherence;
         mu_coherence_lock(table);
         unclaim(piece);
+        bool arrived = !piece->is_staged || !piece->staged.status;
         /* Out of host memory: just not remembered. */
-        if (note == MU_NOTE_ARRIVED) mu_coherence_copied(table, piece->low, piece->high, MUSTER_ANY_DEVICE, 0);
-        if (note == MU_NOTE_UNCHANGED) note_unchanged(actor, piece);
+        if (arrived && note == MU_NOTE_ARRIVED)
+            mu_coherence_copied(table, piece->low, piece->high, MUSTER_ANY_DEVICE, 0);
+        if (arrived && note == MU_NOTE_UNCHANGED) note_unchanged(actor, piece);
         mu_coherence_unlock(table);
         drop_piece(piece);
     }
     if (download->event && !actor->lost) mu_event_destroy(actor->device, download->event);
-    *download = (mu_download){NULL, NULL, false};
+    *download = (mu_download){.failure = {.status = MUSTER_OK}};
 }

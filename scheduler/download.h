@@ -3,7 +3,10 @@
  * A *piece* is a range of a buffer whose content one device has; it is planned by any thread, which pins its source. A *download*
  * is what one device copies for one purpose (a fetch, a write-back): pieces join it as they are started, by that device's worker,
  * and it is over when all of them are. No two pieces of a buffer that overlap are copied at the same time, and none that the host
- * has already: who comes second waits, and finds the bytes there. */
+ * has already: who comes second waits, and finds the bytes there.
+ *
+ * Pinned host memory is written by the device; pageable memory goes through staging (device/staging.h), for the driver's own call would
+ * keep the worker until all that is on the lane is complete. */
 #ifndef MUSTER_SCHEDULER_DOWNLOAD_H
 #define MUSTER_SCHEDULER_DOWNLOAD_H
 
@@ -17,6 +20,8 @@ struct mu_piece {
     uint64_t stamp;        /* the epoch of the device's dispatch lane behind which the content is there */
     mu_instance *instance; /* pinned */
     mu_piece *copied_next; /* among the buffer's pieces that are being copied; under its table's lock */
+    bool is_staged;        /* to pageable memory */
+    mu_staged_copy staged;
 };
 
 /* Any thread, with the lock of the buffer's table held. Adds pieces for [low, high), a part of segment `index` that is valid on
@@ -29,8 +34,9 @@ void mu_pieces_drop(mu_piece *list);
 /* Zero: nothing started. */
 typedef struct mu_download {
     mu_piece *pieces;
-    mu_event event; /* on the download lane; NULL while nothing was started */
-    bool behind;    /* something was started since the event was recorded */
+    mu_event event;       /* on the download lane, behind copies to pinned memory; NULL while there was none */
+    bool behind;          /* such a copy was started since the event was recorded */
+    muster_error failure; /* of a copy that was started, without the device being lost; status OK: none */
 } mu_download;
 
 typedef enum mu_download_start {
@@ -45,7 +51,8 @@ typedef enum mu_download_start {
  * it lacks after the part that was started is in its place. */
 mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece **link, muster_error *error);
 
-/* Whether everything that was started is in the host memory. An error is the device's loss: nothing more will come. */
+/* Whether everything that was started is in the host memory, or has failed (download->failure). An error is the device's loss:
+ * nothing more will come. */
 muster_status mu_download_poll(mu_actor *actor, mu_download *download, bool *over, muster_error *error);
 
 typedef enum mu_download_note {
@@ -54,7 +61,10 @@ typedef enum mu_download_note {
     MU_NOTE_UNCHANGED /* the host has what the device has had all the time */
 } mu_download_note;
 
-/* Over, or given up after a loss: notes in the tables what the host has from now on, and frees the pieces. */
+/* After a loss: whether nobody touches the host memory any more. Copy threads finish what they are at. */
+bool mu_download_is_quiet(const mu_download *download);
+
+/* Over, or given up after a loss and quiet: notes in the tables what the host has from now on, and frees the pieces. */
 void mu_download_end(mu_actor *actor, mu_download *download, mu_download_note note);
 
 #endif

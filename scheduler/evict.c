@@ -32,6 +32,7 @@ static void unlink_instance(mu_actor *actor, mu_instance *instance) {
 }
 
 void mu_instance_touch(mu_actor *actor, mu_instance *instance) {
+    instance->unwritable = false;
     if (actor->lru_newest == instance) return;
     unlink_instance(actor, instance);
     mu_instance_link(actor, instance);
@@ -112,14 +113,16 @@ static void look_at_write_back(mu_actor *actor, mu_call *call) {
     mu_instance *instance = w->instance;
     muster_error error;
     bool over = false;
-    if (!actor->lost && !mu_download_poll(actor, &w->download, &over, &error) && !over) {
+    if (!actor->lost) mu_download_poll(actor, &w->download, &over, &error);
+    if (!over && (!actor->lost || !mu_download_is_quiet(&w->download))) {
         mu_actor_defer(actor, call);
         return;
     }
     instance->evicting = false;
     actor->evictions--;
     /* Used again meanwhile: perhaps written, and in any case not the one to evict. */
-    bool complete = over && !w->incomplete && instance->last_use == w->last_use;
+    bool complete = over && !w->incomplete && !w->download.failure.status && instance->last_use == w->last_use;
+    instance->unwritable = w->download.failure.status != MUSTER_OK;
     mu_download_end(actor, &w->download, complete ? MU_NOTE_UNCHANGED : MU_NOTE_NOTHING);
     if (complete && !in_use(actor, instance) && detach(actor, instance)) {
         mu_device_counters *counters = mu_device_counters_mutable(actor->device);
@@ -171,7 +174,7 @@ static bool start_copies(mu_actor *actor, write_back *w) {
 /* False: it could not be started, and the instance stays. */
 static bool start_write_back(mu_actor *actor, mu_instance *instance) {
     muster_error error;
-    write_back *w = mu_alloc_zeroed(1, sizeof *w);
+    write_back *w = instance->unwritable ? NULL : mu_alloc_zeroed(1, sizeof *w);
     if (!w) return false;
     *w = (write_back){.call = {.run = look_at_write_back},
                       .instance = instance,

@@ -39,6 +39,10 @@ static bool is_over(mu_actor *actor, mu_fetch_part *part, muster_error *error) {
         if (muster_status_recovery(error->status) == MUSTER_RECOVERY_DEVICE_LOST) mu_actor_lose(actor, error);
     }
     if (actor->lost || mu_download_poll(actor, &part->download, &over, error)) return false;
+    if (part->download.failure.status && !part->failed) {
+        part->failed = true;
+        fail(part->fetch, &part->download.failure);
+    }
     if (part->pieces && !part->failed) over = false;
     /* What came out of an epoch that is not done may yet turn out to be lost. */
     uint64_t done = mu_timeline_done(&actor->timeline);
@@ -63,7 +67,7 @@ static void run_part(mu_actor *actor, mu_call *call) {
     mu_fetch *fetch = part->fetch;
     muster_error error;
     bool over = !actor->lost && !is_written_back(fetch) && is_over(actor, part, &error);
-    if (!over && !actor->lost) {
+    if (!over && (!actor->lost || !mu_download_is_quiet(&part->download))) {
         mu_actor_defer(actor, call);
         return;
     }

@@ -115,7 +115,8 @@ static void set_route(copy_op *copy, sim_device *device, direction way) {
     }
 }
 
-/* A pageable source is staged now, so that the caller may change it; a pageable destination makes the call wait. */
+/* A pageable source is staged now, so that the caller may change it; more of it than the driver's command buffer takes, or a pageable
+ * destination, makes the call wait. */
 static CUresult issue(sim_stream *stream, copy_op plan, side to, side from, direction way, bool synchronous) {
     sim_driver *driver = stream->context->driver;
     if (stream->capture) return sim_capture_refuse(stream);
@@ -135,9 +136,12 @@ static CUresult issue(sim_stream *stream, copy_op plan, side to, side from, dire
     copy->to_device = !to.host;
     copy->from_device = !from.host;
     set_route(copy, stream->context->device, way);
-    bool stage = from.host && !synchronous && !driver->null_mode && pageable(driver, from.address);
-    if (stage) {
-        copy->staging = mu_alloc(plan.width * plan.height);
+    size_t bytes = plan.width * plan.height;
+    bool from_pageable = from.host && pageable(driver, from.address);
+    bool waits = synchronous || (to.host && pageable(driver, to.address)) ||
+                 (from_pageable && bytes > SIM_PAGEABLE_INLINE_BYTES);
+    if (from_pageable && !waits && !driver->null_mode) {
+        copy->staging = mu_alloc(bytes);
         if (!copy->staging) {
             mu_free(copy);
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -148,7 +152,7 @@ static CUresult issue(sim_stream *stream, copy_op plan, side to, side from, dire
         copy->from = (uintptr_t)copy->staging;
         copy->from_pitch = plan.width;
     }
-    return sim_enqueue(stream, &copy->op, synchronous || (to.host && pageable(driver, to.address)));
+    return sim_enqueue(stream, &copy->op, waits);
 }
 
 static CUresult issue_line(sim_driver *driver, CUstream handle, side to, side from, size_t bytes, direction way,

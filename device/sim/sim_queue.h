@@ -61,6 +61,8 @@ struct sim_stream {
 
 /* The real driver's queue: the 1,021st outstanding call waits for the head to finish. */
 enum { SIM_OUTSTANDING_MAX = 1020 };
+/* A copy from pageable memory up to this size is taken into the command buffer; a larger one waits for its stream. */
+enum { SIM_PAGEABLE_INLINE_BYTES = 64 << 10 };
 
 typedef struct sim_event {
     sim_object object;

@@ -38,7 +38,7 @@ static void test_open_and_close_leave_nothing(void **state) {
     mu_device *device = open_device(1);
     assert_int_equal(mu_device_index(device), 11);
     assert_int_equal(fake->live.primaries, 1);
-    assert_int_equal(fake->live.streams, 3);
+    assert_int_equal(fake->live.streams, MU_LANE_COUNT);
     assert_int_equal(fake->live.pools, 1);
     mu_device_close(device);
     assert_true(fake_nothing_live());
@@ -339,7 +339,7 @@ static void test_no_driver_call_after_a_fault(void **state) {
     fake_drop_current(); /* leaving could not */
     /* Left to the process's end, on purpose. */
     assert_int_equal(fake->live.primaries, 1);
-    assert_int_equal(fake->live.streams, 3);
+    assert_int_equal(fake->live.streams, MU_LANE_COUNT);
     fake->table.event_destroy((CUevent)event);
 }
 

@@ -107,6 +107,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:scenario_test"),
     program("tests", "//tests/scheduler:shard_test"),
     program("tests", "//tests/scheduler:telemetry_test"),
+    program("tests", "//tests/scheduler:transfer_test"),
     program("tests", "//tests/scheduler:watch_test"),
     program("tests", "//tests/examples:patterns_test"),
     program("tests", "//tests/fuzz:ptx_fuzz"),
