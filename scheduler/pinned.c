@@ -417,13 +417,40 @@ void mu_pinned_leave(muster_buffer *buffer) {
 
 void mu_pinned_init(mu_pinned *pinned) { pthread_mutex_init(&pinned->lock, NULL); }
 
+/* A block that nobody gives back yet, whatever it is used for; *left: whether there are any. */
+static mu_host_block *take_any(mu_pinned *pinned, bool *left) {
+    mu_host_block *found = NULL;
+    pthread_mutex_lock(&pinned->lock);
+    *left = pinned->count != 0;
+    for (size_t i = 0; !found && i < pinned->count; i++)
+        if (pinned->blocks[i]->state != GOING) found = pinned->blocks[i];
+    if (found) {
+        if (found->state == KEPT) pinned->kept_bytes -= found->capacity;
+        found->state = GOING;
+    }
+    pthread_mutex_unlock(&pinned->lock);
+    return found;
+}
+
+static muster_status pass_by(mu_actor *actor, void *user, muster_error *error) {
+    (void)actor;
+    (void)user;
+    (void)error;
+    return MUSTER_OK;
+}
+
 void mu_pinned_destroy(muster_runtime *runtime) {
     mu_pinned *pinned = &runtime->pinned;
-    for (size_t i = 0; i < pinned->count; i++) {
-        mu_host_block *block = pinned->blocks[i];
-        mu_actor_call(runtime, block->device, give_back_on_worker, block, NULL);
-        mu_free(block);
+    /* Idle workers give back what is kept beyond the bound, also now. */
+    for (bool any = true; any;) {
+        mu_host_block *block = take_any(pinned, &any);
+        if (block)
+            return_block(runtime, block);
+        else if (any)
+            mu_actors_call(runtime, pass_by, NULL, NULL);
     }
+    pthread_mutex_lock(&pinned->lock);
     mu_free(pinned->blocks);
-    pthread_mutex_destroy(&pinned->lock);
+    pinned->blocks = NULL;
+    pthread_mutex_unlock(&pinned->lock);
 }

@@ -34,7 +34,8 @@ typedef struct mu_host_place {
 } mu_host_place;
 
 void mu_pinned_init(mu_pinned *pinned);
-/* Gives everything back, in use or not: the last thing before the devices are closed. Blocks. */
+/* Gives everything back, in use or not: the last thing before the workers are stopped. The lock is the runtime's to destroy, for
+ * idle workers look at what is kept until then. Blocks. */
 void mu_pinned_destroy(muster_runtime *runtime);
 
 /* A new buffer over the application's memory `buffer->host`: finds its place, and whether it is pinned. Until mu_pinned_leave the memory

@@ -125,6 +125,7 @@ static void free_runtime(muster_runtime *runtime) {
     pthread_mutex_destroy(&runtime->fault_lock);
     mu_losses_destroy(&runtime->losses);
     pthread_mutex_destroy(&runtime->reduce_lock);
+    pthread_mutex_destroy(&runtime->pinned.lock);
     mu_config_free(&runtime->config);
     runtime->handle.tag = MU_TAG_DEAD;
     mu_free(runtime);
