@@ -484,7 +484,9 @@ typedef enum muster_arg_kind {
 typedef enum muster_cut {
     MUSTER_CUT_REPLICATE = 0, /* every shard sees the whole range; not for written arguments */
     MUSTER_CUT_BLOCK = 1,     /* slice i of the axis owns bytes [i, i + 1) * slice_bytes; the last slice may be short */
-    MUSTER_CUT_REDUCE = 2     /* each shard accumulates into its own zeroed copy; the copies are added to the range */
+    MUSTER_CUT_REDUCE = 2,    /* each shard accumulates into a copy of its own, which are combined in the range */
+    MUSTER_CUT_HALO =
+        3 /* as BLOCK, and the shard sees slices of its neighbours too; only for arguments that are read */
 } muster_cut;
 
 typedef enum muster_type {
@@ -496,19 +498,35 @@ typedef enum muster_type {
     MUSTER_F64 = 6
 } muster_type;
 
+/* How the copies of a reduced argument are combined, element by element, in the order of the shards. A shard's copy starts with the
+ * identity of the operation; one shard starts with the old content, which so enters once. Results do not depend on the number of
+ * shards where the arithmetic is associative: all but sums of floating point. MIN and MAX of floating point ignore a NaN beside a
+ * number, as fmin does, and take -0 as less than +0; a kernel that does likewise gets the same bits for any number of shards.
+ * AND and OR are bitwise, for the integer types. */
+typedef enum muster_reduction {
+    MUSTER_REDUCE_SUM = 0,
+    MUSTER_REDUCE_MIN = 1,
+    MUSTER_REDUCE_MAX = 2,
+    MUSTER_REDUCE_AND = 3,
+    MUSTER_REDUCE_OR = 4
+} muster_reduction;
+
 /* One kernel argument, in the order of the kernel's parameters. Make them with the functions below. */
 typedef struct muster_arg {
     muster_arg_kind kind;
-    muster_access access; /* buffers */
-    muster_cut cut;       /* buffers of a sharded dispatch */
-    muster_type type;     /* reductions: the element type. The operation is a sum */
+    muster_access access;       /* buffers */
+    muster_cut cut;             /* buffers of a sharded dispatch */
+    muster_type type;           /* reductions: the element type ... */
+    muster_reduction reduction; /* ... and the operation */
     muster_buffer *buffer;
-    uint64_t offset_bytes;   /* of the range in the buffer */
-    uint64_t bytes;          /* of the range; 0: to the end of the buffer. Of scratch memory */
-    uint64_t slice_bytes;    /* MUSTER_CUT_BLOCK: bytes of one slice, that is of one block of the grid along the axis */
-    uint64_t slice_elements; /* shard offset and count: elements of one slice ... */
-    uint64_t total_elements; /* ... and of the whole dispatch, where the last slice may be short */
-    uint32_t value_bytes;    /* values, and the width (4 or 8) of shard offset and count */
+    uint64_t offset_bytes; /* of the range in the buffer */
+    uint64_t bytes;        /* of the range; 0: to the end of the buffer. Of scratch memory */
+    uint64_t
+        slice_bytes; /* MUSTER_CUT_BLOCK and _HALO: bytes of one slice, that is of one block of the grid along the axis */
+    uint32_t halo_before, halo_after; /* MUSTER_CUT_HALO: slices of the neighbours, fewer at the ends of the range */
+    uint64_t slice_elements;          /* shard offset and count: elements of one slice ... */
+    uint64_t total_elements;          /* ... and of the whole dispatch, where the last slice may be short */
+    uint32_t value_bytes;             /* values, and the width (4 or 8) of shard offset and count */
     union {
         unsigned char inline_bytes[16]; /* value_bytes <= 16 */
         const void *pointer;            /* larger values, copied when the job is added */
@@ -536,12 +554,26 @@ static inline muster_arg muster_block_cut(muster_arg arg, uint64_t slice_bytes) 
     arg.slice_bytes = slice_bytes;
     return arg;
 }
-/* A range of elements that the kernel adds to (atomically); its old value enters once. Access is READ_WRITE. */
-static inline muster_arg muster_sum_arg(muster_buffer *buffer, muster_type type) {
+/* The argument, cut in blocks, and with each block up to `before` and `after` slices of its neighbours, for stencils. The kernel's
+ * address is that of the block's first slice: what is before has negative offsets. At the ends of the range there are no
+ * neighbours, and the kernel must not look for them. */
+static inline muster_arg muster_halo_cut(muster_arg arg, uint64_t slice_bytes, uint32_t before, uint32_t after) {
+    arg.cut = MUSTER_CUT_HALO;
+    arg.slice_bytes = slice_bytes;
+    arg.halo_before = before;
+    arg.halo_after = after;
+    return arg;
+}
+/* A whole buffer of elements into which the kernel reduces (atomically, unless it is alone on each). */
+static inline muster_arg muster_reduce_arg(muster_buffer *buffer, muster_type type, muster_reduction reduction) {
     muster_arg arg = muster_buffer_arg(buffer, MUSTER_READ_WRITE);
     arg.cut = MUSTER_CUT_REDUCE;
     arg.type = type;
+    arg.reduction = reduction;
     return arg;
+}
+static inline muster_arg muster_sum_arg(muster_buffer *buffer, muster_type type) {
+    return muster_reduce_arg(buffer, type, MUSTER_REDUCE_SUM);
 }
 /* Device memory that a launch has for itself from its start to its end, aligned as an allocation. Its content is undefined at
  * the start and lost at the end; each shard and each iteration has its own. It counts as the job's memory: a job waits for it,

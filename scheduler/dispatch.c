@@ -17,6 +17,13 @@ enum { MAX_SHARDS = 65536, MAX_PHASES = 64, MAX_ITERATIONS = 1 << 20 };
 
 static bool sharded(const muster_dispatch *dispatch) { return dispatch->flags & MUSTER_DISPATCH_SHARDED; }
 
+/* Puts the argument's number in front of a message; only failures pay for it. */
+static muster_status name_argument(muster_error *error, muster_status status, uint32_t index) {
+    if (!error) return status;
+    muster_error told = *error;
+    return mu_fail(error, status, "argument %u: %.460s", index, told.message);
+}
+
 /* The cut of one buffer argument of a sharded dispatch over `extent` slices. */
 static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t extent, bool several,
                                muster_error *error) {
@@ -29,6 +36,13 @@ static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t e
                                "it in blocks, reduce it, or do not shard the dispatch",
                                index, (unsigned long long)bytes);
             return MUSTER_OK;
+        case MUSTER_CUT_HALO:
+            if (arg->access != MUSTER_READ)
+                return mu_fail(error, MUSTER_UNCUTTABLE,
+                               "argument %u has a halo and is written: a shard would see its neighbours' slices before "
+                               "or after they are; write to another buffer, and exchange the two",
+                               index);
+            /* fall through */
         case MUSTER_CUT_BLOCK:
             if (arg->slice_bytes == 0)
                 return mu_fail(error, MUSTER_INVALID_ARGUMENT,
@@ -42,9 +56,8 @@ static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t e
                                index, (unsigned long long)bytes, extent, (unsigned long long)arg->slice_bytes);
             return MUSTER_OK;
         case MUSTER_CUT_REDUCE:
-            if (mu_type_bytes(arg->type) == 0)
-                return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a type that can be summed",
-                               index, (int)arg->type);
+            if (mu_reduce_check(arg->type, arg->reduction, error))
+                return name_argument(error, MUSTER_INVALID_ARGUMENT, index);
             if (arg->access != MUSTER_READ_WRITE)
                 return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                                "argument %u is reduced, so its access is MUSTER_READ_WRITE", index);
@@ -55,13 +68,6 @@ static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t e
             return MUSTER_OK;
     }
     return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a cut", index, (int)arg->cut);
-}
-
-/* Puts the argument's number in front of a message; only failures pay for it. */
-static muster_status name_argument(muster_error *error, muster_status status, uint32_t index) {
-    if (!error) return status;
-    muster_error told = *error;
-    return mu_fail(error, status, "argument %u: %.460s", index, told.message);
 }
 
 muster_status mu_arg_check_buffer(const muster_graph *graph, const muster_arg *arg, uint32_t index,

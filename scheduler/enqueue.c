@@ -97,15 +97,36 @@ static uint32_t expected_launches(const mu_actor *actor, const muster_run *run) 
     return left > actor->ready.count ? left : actor->ready.count;
 }
 
-/* The launch of a dispatch's kernel; slots of the argument table are the caller's. */
-static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu_node *node,
-                          const mu_address *addresses, void **slots) {
+/* Where the values of a launch's parameters are, until the driver has copied them. */
+typedef struct arguments {
+    void *slots[MU_MAX_PARAMETERS];
+    mu_address leads[MU_MAX_PARAMETERS]; /* addresses behind the beginning of an access */
+} arguments;
+
+static void fill_slots(const muster_run *run, const mu_node *node, const mu_address *addresses, arguments *out) {
     const mu_parameter *parameters = &run->graph->parameters[node->parameter_first];
     const mu_address *scratch = addresses + node->access_count;
-    for (uint32_t i = 0; i < node->parameter_count; i++)
-        slots[i] = parameters[i].bytes     ? (void *)(run->values->data + parameters[i].index)
-                   : parameters[i].scratch ? (void *)scratch++
-                                           : (void *)&addresses[parameters[i].index];
+    mu_address *lead = out->leads;
+    for (uint32_t i = 0; i < node->parameter_count; i++) {
+        const mu_parameter p = parameters[i];
+        if (p.bytes) {
+            out->slots[i] = run->values->data + p.index;
+        } else if (p.scratch) {
+            out->slots[i] = (void *)scratch++;
+        } else if (p.lead) {
+            const mu_lead *behind = &run->graph->leads[p.index];
+            *lead = addresses[behind->access] + behind->bytes;
+            out->slots[i] = lead++;
+        } else {
+            out->slots[i] = (void *)&addresses[p.index];
+        }
+    }
+}
+
+/* The launch of a dispatch's kernel. */
+static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu_node *node,
+                          const mu_address *addresses, arguments *arguments) {
+    fill_slots(run, node, addresses, arguments);
     const muster_kernel *kernel = node->as.dispatch.kernel;
     mu_launch launch = {
         .function = kernel->functions[actor->index],
@@ -113,7 +134,7 @@ static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu
         .dynamic_shared_bytes = node->as.dispatch.dynamic_shared_bytes,
         .cooperative = node->flags & MU_NODE_COOPERATIVE,
         .parameter_count = kernel->info.parameters_known ? kernel->info.parameter_count : node->parameter_count,
-        .parameters = slots,
+        .parameters = arguments->slots,
         .slot_count = node->parameter_count,
     };
     memcpy(launch.grid, node->as.dispatch.grid, sizeof launch.grid);
@@ -183,9 +204,9 @@ static muster_status launch_special(mu_actor *actor, const muster_run *run, cons
 
 static muster_status launch(mu_actor *actor, const muster_run *run, const mu_task *task, const mu_address *addresses,
                             bool alone, muster_error *error) {
-    void *slots[MU_MAX_PARAMETERS];
+    arguments arguments;
     const mu_node *node = &run->graph->nodes[task->node];
-    mu_launch launch = describe(actor, run, node, addresses, slots);
+    mu_launch launch = describe(actor, run, node, addresses, &arguments);
     if (launch.cooperative || node->as.dispatch.extra) return launch_special(actor, run, node, &launch, error);
     bool taken = false;
     muster_status status = MUSTER_OK;

@@ -71,6 +71,7 @@ void mu_graph_release(muster_graph *graph) {
     mu_free(graph->phases);
     mu_free(graph->counters);
     mu_free(graph->scratches);
+    mu_free(graph->leads);
     mu_free(graph->preds);
     mu_free(graph->succs);
     mu_free(graph->roots);
@@ -98,6 +99,7 @@ mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
                            .phases = graph->phase_count,
                            .counters = graph->counter_count,
                            .scratches = graph->scratch_count,
+                           .leads = graph->lead_count,
                            .value_bytes = graph->values->bytes,
                            .host_nodes = graph->host_node_count};
 }
@@ -125,6 +127,7 @@ void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
     graph->extra_count = mark->extras;
     graph->phase_count = mark->phases;
     graph->scratch_count = mark->scratches;
+    graph->lead_count = mark->leads;
     graph->node_count = mark->nodes;
     graph->job_count = mark->jobs;
     graph->access_count = mark->accesses;
@@ -197,8 +200,11 @@ static bool add_parameter(muster_graph *graph, mu_node *node, mu_parameter param
     return true;
 }
 
-bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access) {
-    return add_parameter(graph, node, (mu_parameter){.index = access});
+bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access, uint64_t lead) {
+    if (lead == 0) return add_parameter(graph, node, (mu_parameter){.index = access});
+    if (!mu_grow(&graph->leads, &graph->lead_capacity, graph->lead_count + 1, sizeof *graph->leads)) return false;
+    graph->leads[graph->lead_count] = (mu_lead){lead, access};
+    return add_parameter(graph, node, (mu_parameter){.index = (uint32_t)graph->lead_count++, .lead = true});
 }
 
 bool mu_graph_add_scratch(muster_graph *graph, mu_node *node, uint64_t bytes) {
@@ -215,7 +221,7 @@ bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, u
     if (offset + bytes > UINT32_MAX || !mu_grow(&values->data, &values->capacity, offset + bytes, 1)) return false;
     memcpy(values->data + offset, value, bytes);
     values->bytes = (uint32_t)(offset + bytes);
-    return add_parameter(graph, node, (mu_parameter){(uint32_t)offset, bytes, derived, false});
+    return add_parameter(graph, node, (mu_parameter){.index = (uint32_t)offset, .bytes = bytes, .derived = derived});
 }
 
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel) {

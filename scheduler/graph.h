@@ -37,9 +37,10 @@ typedef struct mu_access {
 /* One kernel parameter: the address of an access, or a value. */
 typedef struct mu_parameter {
     uint32_t index; /* of the access within the node, the byte offset in the graph's values, or in its scratch sizes */
-    uint32_t bytes : 30;  /* 0: an address */
+    uint32_t bytes : 29;  /* 0: an address */
     uint32_t derived : 1; /* a shard's offset or count: not the application's to set */
     uint32_t scratch : 1; /* the address of memory that the launch has for itself */
+    uint32_t lead : 1;    /* an address behind the beginning of an access: `index` is that of the graph's leads */
 } mu_parameter;
 
 enum {
@@ -49,6 +50,12 @@ enum {
     MU_NODE_SHARD = 1u << 4,    /* part of a cut dispatch: its pin is where it is best, not where it must be */
     MU_NODE_REPEAT = 1u << 2    /* the node before it once more: same accesses and parameters, and on the same device */
 };
+
+/* The neighbours' bytes in front of a shard's own, which a halo brings with it. */
+typedef struct mu_lead {
+    uint64_t bytes;
+    uint32_t access; /* of the node */
+} mu_lead;
 
 /* What few dispatches have, beside their nodes. */
 typedef struct mu_extra {
@@ -146,6 +153,8 @@ struct muster_graph {
     size_t counter_count, counter_capacity;
     uint64_t *scratches; /* bytes */
     size_t scratch_count, scratch_capacity;
+    mu_lead *leads;
+    size_t lead_count, lead_capacity;
 
     uint32_t *preds, *succs, *roots; /* set by sealing */
     size_t pred_total, root_count;
@@ -153,7 +162,7 @@ struct muster_graph {
 
 /* How much was there before a job was added, to take it back on failure. */
 typedef struct mu_graph_mark {
-    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters, scratches;
+    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters, scratches, leads;
     uint32_t value_bytes, host_nodes;
 } mu_graph_mark;
 
@@ -165,7 +174,7 @@ bool mu_graph_add_job(muster_graph *graph, muster_job *job);
 mu_node *mu_graph_add_node(muster_graph *graph, mu_node_kind kind, muster_job job, int pin);
 bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buffer, muster_access mode, uint64_t low,
                          uint64_t high, bool exact);
-bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access);
+bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access, uint64_t lead);
 bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived);
 bool mu_graph_add_scratch(muster_graph *graph, mu_node *node, uint64_t bytes);
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel);

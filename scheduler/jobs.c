@@ -50,7 +50,7 @@ static mu_node *add_node(muster_graph *graph, mu_node_kind kind, int pin, muster
 
 static bool add_argument(muster_graph *graph, mu_node *node, const muster_arg *arg) {
     if (arg->kind == MUSTER_ARG_SCRATCH) return mu_graph_add_scratch(graph, node, arg->bytes);
-    return mu_graph_add_address(graph, node, node->access_count) &&
+    return mu_graph_add_address(graph, node, node->access_count, 0) &&
            mu_graph_add_access(graph, node, arg->buffer, arg->access, arg->offset_bytes,
                                arg->offset_bytes + mu_arg_bytes(arg), false);
 }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "scheduler/buffer.h"
+#include "scheduler/dispatch.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
 
@@ -26,25 +27,30 @@ uint32_t mu_partition(uint32_t extent, uint32_t parts, const uint64_t *weights, 
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* Where slice `slice` of the argument begins, in bytes of its range; the last slice may be short. The products cannot overflow:
+ * (extent - 1) * slice_bytes < bytes was checked. */
+static uint64_t slice_begin(const muster_arg *arg, uint64_t bytes, uint32_t extent, uint32_t slice) {
+    return slice < extent ? slice * arg->slice_bytes : bytes;
+}
+
 static bool add_buffer_argument(muster_graph *graph, mu_node *node, const mu_checked_dispatch *checked,
                                 const muster_arg *arg, uint32_t first, uint32_t end, muster_buffer *partial) {
-    uint32_t access = node->access_count;
+    uint32_t access = node->access_count, extent = checked->grid[checked->axis];
     if (partial)
         return mu_graph_add_access(graph, node, partial, MUSTER_READ_WRITE, 0, partial->bytes, true) &&
-               mu_graph_add_address(graph, node, access);
-    uint64_t bytes = arg->bytes ? arg->bytes : arg->buffer->bytes - arg->offset_bytes;
-    uint64_t low = arg->offset_bytes, high = arg->offset_bytes + bytes;
-    bool part = false;
-    if ((checked->dispatch->flags & MUSTER_DISPATCH_SHARDED) && arg->cut == MUSTER_CUT_BLOCK) {
-        /* Checked: (extent - 1) * slice < bytes, so the products cannot overflow. */
-        low = arg->offset_bytes + first * arg->slice_bytes;
-        uint64_t length = bytes - first * arg->slice_bytes;
-        if ((end - first) <= length / arg->slice_bytes) length = (end - first) * arg->slice_bytes;
-        high = low + length;
-        part = first != 0 || end != checked->grid[checked->axis];
+               mu_graph_add_address(graph, node, access, 0);
+    uint64_t bytes = mu_arg_bytes(arg), low = 0, high = bytes, lead = 0;
+    bool cut = arg->cut == MUSTER_CUT_BLOCK || arg->cut == MUSTER_CUT_HALO;
+    if ((checked->dispatch->flags & MUSTER_DISPATCH_SHARDED) && cut) {
+        uint32_t before = arg->cut == MUSTER_CUT_HALO ? (uint32_t)smaller(arg->halo_before, first) : 0;
+        uint32_t after = arg->cut == MUSTER_CUT_HALO ? (uint32_t)smaller(arg->halo_after, extent - end) : 0;
+        low = slice_begin(arg, bytes, extent, first - before);
+        high = slice_begin(arg, bytes, extent, end + after);
+        lead = before * arg->slice_bytes;
     }
-    return mu_graph_add_access(graph, node, arg->buffer, arg->access, low, high, part) &&
-           mu_graph_add_address(graph, node, access);
+    return mu_graph_add_access(graph, node, arg->buffer, arg->access, arg->offset_bytes + low, arg->offset_bytes + high,
+                               high - low < bytes) &&
+           mu_graph_add_address(graph, node, access, lead);
 }
 
 /* Elements before slice `slice`: the last slice may be short. */
@@ -98,51 +104,31 @@ muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_ch
     return MUSTER_OK;
 }
 
-/* The partial sums of one shard but the first, which adds to the range itself: a zeroed buffer per reduced argument. */
+static bool is_reduced(const muster_arg *arg) {
+    return arg->kind == MUSTER_ARG_BUFFER && arg->cut == MUSTER_CUT_REDUCE;
+}
+
+/* The copies of one shard but the first, which reduces into the range itself. */
 static muster_status add_partials(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, int pin,
                                   muster_buffer **partials, muster_error *error) {
     const muster_dispatch *dispatch = checked->dispatch;
-    for (uint32_t i = 0; i < dispatch->arg_count; i++) {
+    muster_status status = MUSTER_OK;
+    for (uint32_t i = 0; i < dispatch->arg_count && !status; i++) {
         const muster_arg *arg = &dispatch->args[i];
-        if (arg->kind != MUSTER_ARG_BUFFER || arg->cut != MUSTER_CUT_REDUCE) continue;
-        uint64_t bytes = arg->bytes ? arg->bytes : arg->buffer->bytes - arg->offset_bytes;
-        muster_status status = mu_buffer_create_internal(graph->handle.runtime, bytes, &partials[i], error);
-        if (status) return status;
-        mu_node *fill = mu_graph_add_node(graph, MU_NODE_FILL, job, pin);
-        if (!fill || !mu_graph_add_access(graph, fill, partials[i], MUSTER_WRITE, 0, bytes, true))
-            return mu_fail_host_memory(error, "a partial sum", sizeof *fill);
-        fill->flags |= MU_NODE_SHARD;
-        fill->as.fill.pattern_bytes = 4;
+        if (!is_reduced(arg)) continue;
+        status = mu_buffer_create_internal(graph->handle.runtime, mu_arg_bytes(arg), &partials[i], error);
+        if (!status) status = mu_reduce_add_fill(graph, job, pin, arg, partials[i], error);
     }
-    return MUSTER_OK;
+    return status;
 }
 
 static muster_status add_combines(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
                                   muster_buffer *const *partials, muster_error *error) {
     const muster_dispatch *dispatch = checked->dispatch;
-    for (uint32_t i = 0; i < dispatch->arg_count; i++) {
-        if (!partials[i]) continue;
-        const muster_arg *arg = &dispatch->args[i];
-        muster_kernel *kernel;
-        muster_status status = mu_reduce_kernel(graph->handle.runtime, arg->type, &kernel, error);
-        if (status) return status;
-        uint64_t bytes = partials[i]->bytes;
-        uint64_t count = bytes / mu_type_bytes(arg->type);
-        mu_node *node = mu_graph_add_node(graph, MU_NODE_DISPATCH, job, MUSTER_ANY_DEVICE);
-        if (!node || !mu_graph_hold_kernel(graph, kernel) ||
-            !mu_graph_add_access(graph, node, arg->buffer, MUSTER_READ_WRITE, arg->offset_bytes,
-                                 arg->offset_bytes + bytes, false) ||
-            !mu_graph_add_access(graph, node, partials[i], MUSTER_READ, 0, bytes, true) ||
-            !mu_graph_add_address(graph, node, 0) || !mu_graph_add_address(graph, node, 1) ||
-            !mu_graph_add_value(graph, node, &count, sizeof count, true))
-            return mu_fail_host_memory(error, "the sum of partial results", sizeof *node);
-        uint64_t blocks = smaller((count + 255) / 256, 4096);
-        node->flags = MU_NODE_BUILT_IN;
-        node->as.dispatch.kernel = kernel;
-        memcpy(node->as.dispatch.grid, (uint32_t[3]){(uint32_t)blocks, 1, 1}, sizeof node->as.dispatch.grid);
-        memcpy(node->as.dispatch.block, (uint32_t[3]){256, 1, 1}, sizeof node->as.dispatch.block);
-    }
-    return MUSTER_OK;
+    muster_status status = MUSTER_OK;
+    for (uint32_t i = 0; i < dispatch->arg_count && !status; i++)
+        if (partials[i]) status = mu_reduce_add_combine(graph, job, &dispatch->args[i], partials[i], error);
+    return status;
 }
 
 muster_status mu_shard_add(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,

@@ -35,9 +35,14 @@ muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_ch
 muster_status mu_shard_add(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
                            muster_error *error);
 
-/* scheduler/reduce.c: the built-in kernel that adds `count` elements of one array to another:
- * (destination, source, u64 count). */
-muster_status mu_reduce_kernel(muster_runtime *runtime, muster_type type, muster_kernel **kernel, muster_error *error);
+/* scheduler/reduce.c: whether there is such a reduction. */
+muster_status mu_reduce_check(muster_type type, muster_reduction reduction, muster_error *error);
+/* Add to the graph: a node that fills `copy` with the identity of the reduced argument, and one that combines it with the
+ * argument's range. Block when they are the runtime's first of their kind: the kernel is looked up. */
+muster_status mu_reduce_add_fill(muster_graph *graph, muster_job job, int pin, const muster_arg *arg,
+                                 muster_buffer *copy, muster_error *error);
+muster_status mu_reduce_add_combine(muster_graph *graph, muster_job job, const muster_arg *arg, muster_buffer *copy,
+                                    muster_error *error);
 void mu_reduce_destroy(muster_runtime *runtime);
 uint32_t mu_type_bytes(muster_type type); /* 0: not a type */
 

@@ -74,6 +74,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:cancel_test"),
     program("tests", "//tests/scheduler:coherence_test"),
     program("tests", "//tests/scheduler:completion_test"),
+    program("tests", "//tests/scheduler:cut_test"),
     program("tests", "//tests/scheduler:defect_test"),
     program("tests", "//tests/scheduler:enqueue_job_test"),
     program("tests", "//tests/scheduler:evict_test"),
