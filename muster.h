@@ -744,8 +744,8 @@ typedef struct muster_enqueue_context {
 /* A function of the application's that enqueues work on a device: a call of cuBLAS, cuFFT, NCCL, or a launch of its own. */
 typedef struct muster_enqueue_job {
     size_t struct_size;
-    /* Called once per run, by the worker of the device that runs the job, which launches nothing meanwhile. It puts work on `stream`
-     * and returns; the job is that work. It must not block: no synchronisation, no allocation that stalls the device, no lock that is
+    /* Called once per run (and again on another device if the first is lost meanwhile), by the worker of the device that runs the
+     * job, which launches nothing else then. It puts work on `stream` and returns; the job is that work. It must not block: no synchronisation, no allocation that stalls the device, no lock that is
      * held for long, no call of Muster. It leaves the context current, and the stream open. One that has not returned after
      * enqueue_limit_ns of muster_config is named in the log and by muster_run_wait when it times out. More than some 30 calls
      * on the stream may have to wait for it. Failures: as of a host job's callback. */
@@ -857,8 +857,8 @@ typedef struct muster_job_result {
 MUSTER_API muster_status muster_run_job_result(const muster_run *run, muster_job job, muster_job_result *result,
                                                muster_error *error);
 
-/* Ends the run early: jobs that have not been handed to their device end as CANCELLED, and what they would have written is
- * undefined; those that have go on to their end. Returns at once; muster_run_wait tells when it is over, and gives CANCELLED
+/* Ends the run early: jobs that have not been handed to their device, and host jobs that have not been called, end as CANCELLED, and
+ * what they would have written is undefined; the others go on to their end. Returns at once; muster_run_wait tells when it is over, and gives CANCELLED
  * unless a job before failed otherwise. A run that waits for earlier runs or for a released buffer still takes its turn. A run
  * that has ended stays as it is. */
 MUSTER_API muster_status muster_run_cancel(muster_run *run, muster_error *error);

@@ -48,10 +48,13 @@ static muster_status lost_or(muster_status status, muster_error *error) {
 
 /* Everything it comes after is complete: whether it can do what it is for. */
 static muster_status check(mu_host_task *h, muster_error *error) {
-    if (mu_task_is_spoilt(h->run, node_of(h)))
-        return mu_fail(error, MUSTER_PREDECESSOR_FAILED, "a predecessor's launch failed");
+    const mu_node *node = node_of(h);
+    bool planned = h->fetch->uses_host; /* else the run was stopped before */
+    if (mu_task_is_spoilt(h->run, node))
+        return mu_fail(error, MUSTER_PREDECESSOR_FAILED, "a predecessor failed after it was enqueued");
+    if (mu_run_stopped(h->run) && (!planned || node->kind == MU_NODE_HOST))
+        return mu_run_fail_stopped(h->run, node, error);
     if (h->fetch->failure.status) return lost_or(mu_error_copy(error, &h->fetch->failure), error);
-    if (mu_run_stopped(h->run)) return mu_run_fail_stopped(h->run, node_of(h), error);
     if (mu_runtime_check(h->run->handle.runtime, error)) return lost_or(error->status, error);
     return mu_fetch_settle(h->fetch, error);
 }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "device/sim/sim.h"
 #include "tests/scheduler/callbacks.h"
 
 enum { WORDS = 1000, BYTES = 4 * WORDS };
@@ -396,6 +397,39 @@ static void a_fault_ends_those_that_wait(void **state) {
     }
 }
 
+/* What another device or the host has too is read as ever; what only the lost one had is undefined. */
+static void a_lost_device_fails_who_needs_what_only_it_had(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 2);
+    muster_buffer *both = fixture_buffer(&fixture, BYTES, NULL), *one = fixture_buffer(&fixture, BYTES, NULL);
+    muster_graph *before = fixture_graph(&fixture), *graph = fixture_graph(&fixture);
+    add_affine_on(&fixture, before, both, 1, 1, 4);
+    add_affine_on(&fixture, before, one, 1, 1, 5);
+    OK(muster_graph_prefetch(before, both, 0, 0, 0, NULL, &reported));
+    fixture_run(&fixture, before);
+    sum first, second;
+    gate_init(&first.gate);
+    gate_init(&second.gate);
+    muster_job good = add_host(graph, note_words, &first, ARGS(muster_buffer_arg(both, MUSTER_READ)));
+    muster_job bad = add_host(graph, note_words, &second, ARGS(muster_buffer_arg(one, MUSTER_READ)));
+    muster_job home, gone;
+    OK(muster_graph_read_back(graph, both, 0, 0, &home, &reported));
+    OK(muster_graph_read_back(graph, one, 0, 0, &gone, &reported));
+    mu_sim_lose_device(fixture_driver(&fixture), 1);
+    muster_run *run = fixture_submit(&fixture, graph);
+    FAILS(MUSTER_DATA_UNDEFINED, "device 1 was lost", muster_run_wait(run, fixture_wait_ns, &reported));
+    assert_int_equal(fixture_result(run, good).status, MUSTER_OK);
+    assert_int_equal(fixture_result(run, home).status, MUSTER_OK);
+    assert_int_equal(fixture_result(run, bad).status, MUSTER_DATA_UNDEFINED);
+    assert_int_equal(fixture_result(run, gone).status, MUSTER_DATA_UNDEFINED);
+    assert_int_equal(first.words[0], 4);
+    assert_int_equal(second.gate.calls, 0);
+    gate_destroy(&first.gate);
+    gate_destroy(&second.gate);
+    fixture_close(&fixture);
+}
+
 /* ------------------------------------------------------------------------------------------------------- threads, ends -- */
 
 typedef struct submitter {
@@ -576,6 +610,7 @@ int main(void) {
         cmocka_unit_test(it_does_not_run_after_a_launch_that_failed),
         cmocka_unit_test(a_cancelled_run_calls_no_more),
         cmocka_unit_test(a_fault_ends_those_that_wait),
+        cmocka_unit_test(a_lost_device_fails_who_needs_what_only_it_had),
         cmocka_unit_test(runs_of_several_threads_keep_their_order),
         cmocka_unit_test(what_it_uses_may_be_destroyed_meanwhile),
         cmocka_unit_test(bad_input_is_refused),

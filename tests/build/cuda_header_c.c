@@ -1,0 +1,1 @@
+#include "tests/build/cuda_header_use.inc"
