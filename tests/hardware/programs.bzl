@@ -100,6 +100,8 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:program_process_test", args = "200"),
     program("tests", "//tests/scheduler:program_source_test"),
     program("tests", "//tests/scheduler:program_test"),
+    program("tests", "//tests/scheduler:quarantine_random_test", seconds = 300),
+    program("tests", "//tests/scheduler:quarantine_test"),
     program("tests", "//tests/scheduler:random_graph_test"),
     program("tests", "//tests/scheduler:random_graph_test", args = "--driver cuda --graphs 300"),
     program("tests", "//tests/scheduler:read_back_test"),
