@@ -248,7 +248,7 @@ MUSTER_API muster_status muster_device_get_info(const muster_runtime *runtime, i
 /* A program is a source of kernels. Making one compiles it, on the calling thread and once for each architecture among
  * the devices: what this process or an earlier one compiled before is found in memory or on disk (docs/caches.md), and
  * threads that ask for the same at the same time share one compilation, its failure included. Then it is loaded on
- * every device.
+ * every device that is not lost.
  *
  * Loading makes a device wait until it has drained, whatever one does. So a device that has work loads a new program at
  * its next idle moment, or when the program is needed: by muster_program_kernel or muster_program_prepare. Make
@@ -258,7 +258,7 @@ MUSTER_API muster_status muster_device_get_info(const muster_runtime *runtime, i
  *
  * All functions that make a program block while it compiles (10 ms to seconds) and loads. Their common errors:
  * PROGRAM_INVALID with the compiler's log; CAPABILITY_MISSING when a device compiles PTX for no architecture;
- * OUT_OF_DEVICE_MEMORY; OUT_OF_HOST_MEMORY. */
+ * OUT_OF_DEVICE_MEMORY; OUT_OF_HOST_MEMORY; DEVICE_LOST when no device is left. */
 
 /* Of PTX text. `bytes` 0: `ptx` is a C string. `name` (may be NULL) appears in messages. */
 MUSTER_API muster_status muster_program_from_ptx(muster_runtime *runtime, const char *ptx, size_t bytes,
@@ -805,8 +805,8 @@ typedef struct muster_preflight_report {
 
 /* Says whether `job` could run on `device`, and with which numbers. Of a sharded dispatch, the part that `device` gets which
  * needs most. The answer "yes" means that nothing about the job itself refuses it: memory that is in use elsewhere is waited for.
- * FULL blocks for the device's worker, not for the device. Errors are of this call, not of the job: OUT_OF_RANGE,
- * INVALID_ARGUMENT (also for a job that is pinned to another device), KERNEL_FAULT. */
+ * A lost device is answered with no. FULL blocks for the device's worker, not for the device. Errors are of this call, not of the
+ * job: OUT_OF_RANGE, INVALID_ARGUMENT (also for a job that is pinned to another device), KERNEL_FAULT. */
 MUSTER_API muster_status muster_preflight(muster_graph *graph, muster_job job, int device, muster_preflight_depth depth,
                                           muster_preflight_report *report, muster_error *error);
 
@@ -820,13 +820,14 @@ MUSTER_API muster_status muster_preflight_dispatch(muster_runtime *runtime, cons
 
 /* Submits one run of the graph and returns at once. Runs that share a buffer take effect in the order of submission
  * (atomically over all their buffers) unless both only read it; other runs are unordered.
- * Errors: GRAPH_CYCLE, QUEUE_FULL, OUT_OF_HOST_MEMORY, KERNEL_FAULT. A failing job does not fail submit. */
+ * Errors: GRAPH_CYCLE, QUEUE_FULL, OUT_OF_HOST_MEMORY, KERNEL_FAULT, DEVICE_LOST (no device is left). A failing job does not fail
+ * submit. */
 MUSTER_API muster_status muster_submit(muster_runtime *runtime, muster_graph *graph, muster_run **run,
                                        muster_error *error);
 
 /* Opens a run to which graphs are added while earlier ones execute, for work that becomes known bit by bit: one handle to wait for,
  * cancel, or be told of the end of. It ends when it is closed and everything in it has ended; everything about runs below is about
- * the whole then. Errors: OUT_OF_HOST_MEMORY, KERNEL_FAULT. */
+ * the whole then. Errors: OUT_OF_HOST_MEMORY, KERNEL_FAULT, DEVICE_LOST (no device is left). */
 MUSTER_API muster_status muster_run_open(muster_runtime *runtime, muster_run **run, muster_error *error);
 
 /* Adds the graph, which takes its place in the order of runs now, as if it was submitted: it follows what was added before only
