@@ -417,12 +417,10 @@ void mu_pinned_leave(muster_buffer *buffer) {
 
 void mu_pinned_init(mu_pinned *pinned) { pthread_mutex_init(&pinned->lock, NULL); }
 
-/* A block that nobody gives back yet, whatever it is used for; *left: whether there are any. */
-static mu_host_block *take_any(mu_pinned *pinned, bool *left) {
+static mu_host_block *take_any(mu_pinned *pinned) {
     mu_host_block *found = NULL;
     pthread_mutex_lock(&pinned->lock);
-    *left = pinned->count != 0;
-    for (size_t i = 0; !found && i < pinned->count; i++)
+    for (size_t i = 0; i < pinned->count && !found; i++)
         if (pinned->blocks[i]->state != GOING) found = pinned->blocks[i];
     if (found) {
         if (found->state == KEPT) pinned->kept_bytes -= found->capacity;
@@ -432,25 +430,12 @@ static mu_host_block *take_any(mu_pinned *pinned, bool *left) {
     return found;
 }
 
-static muster_status pass_by(mu_actor *actor, void *user, muster_error *error) {
-    (void)actor;
-    (void)user;
-    (void)error;
-    return MUSTER_OK;
+void mu_pinned_give_back(muster_runtime *runtime) {
+    mu_host_block *block;
+    while ((block = take_any(&runtime->pinned))) return_block(runtime, block);
 }
 
-void mu_pinned_destroy(muster_runtime *runtime) {
-    mu_pinned *pinned = &runtime->pinned;
-    /* Idle workers give back what is kept beyond the bound, also now. */
-    for (bool any = true; any;) {
-        mu_host_block *block = take_any(pinned, &any);
-        if (block)
-            return_block(runtime, block);
-        else if (any)
-            mu_actors_call(runtime, pass_by, NULL, NULL);
-    }
-    pthread_mutex_lock(&pinned->lock);
+void mu_pinned_destroy(mu_pinned *pinned) {
     mu_free(pinned->blocks);
-    pinned->blocks = NULL;
-    pthread_mutex_unlock(&pinned->lock);
+    pthread_mutex_destroy(&pinned->lock);
 }

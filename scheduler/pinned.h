@@ -34,9 +34,9 @@ typedef struct mu_host_place {
 } mu_host_place;
 
 void mu_pinned_init(mu_pinned *pinned);
-/* Gives everything back, in use or not: the last thing before the workers are stopped. The lock is the runtime's to destroy, for
- * idle workers look at what is kept until then. Blocks. */
-void mu_pinned_destroy(muster_runtime *runtime);
+/* Gives everything back, in use or not: the last thing that is asked of the workers. Blocks. */
+void mu_pinned_give_back(muster_runtime *runtime);
+void mu_pinned_destroy(mu_pinned *pinned); /* with the workers gone */
 
 /* A new buffer over the application's memory `buffer->host`: finds its place, and whether it is pinned. Until mu_pinned_leave the memory
  * will be neither unregistered nor lent again. INVALID_ARGUMENT: part of it is in a block and part is not, or it is no host memory. */

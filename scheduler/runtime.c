@@ -108,7 +108,7 @@ static void free_runtime(muster_runtime *runtime) {
     for (uint32_t d = 0; d < runtime->started_actors; d++) mu_callout_stop(&runtime->actors[d]);
     mu_watches_stop(runtime);
     mu_host_destroy(runtime->host);
-    mu_pinned_destroy(runtime);
+    mu_pinned_give_back(runtime);
     for (uint32_t d = 0; d < runtime->started_actors; d++) mu_actor_stop(&runtime->actors[d]);
     mu_free_aligned(runtime->actors);
     mu_copier_destroy(runtime->copier);
@@ -118,6 +118,7 @@ static void free_runtime(muster_runtime *runtime) {
         mu_free(runtime->runs.chunks[i]);
     mu_free(runtime->runs.free_slots);
     mu_order_destroy(&runtime->order);
+    mu_pinned_destroy(&runtime->pinned);
     pthread_mutex_destroy(&runtime->runs.lock);
     pthread_mutex_destroy(&runtime->handle_lock);
     pthread_mutex_destroy(&runtime->run_lock);
@@ -125,7 +126,6 @@ static void free_runtime(muster_runtime *runtime) {
     pthread_mutex_destroy(&runtime->fault_lock);
     mu_losses_destroy(&runtime->losses);
     pthread_mutex_destroy(&runtime->reduce_lock);
-    pthread_mutex_destroy(&runtime->pinned.lock);
     mu_config_free(&runtime->config);
     runtime->handle.tag = MU_TAG_DEAD;
     mu_free(runtime);
