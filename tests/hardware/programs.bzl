@@ -125,6 +125,7 @@ PROGRAMS = [
     program("bench", "//tests/bench:launch_overhead_bench", args = "--driver cuda"),
     program("bench", "//tests/bench:host_cost_bench", seconds = 600),
     program("bench", "//tests/bench:stream_bench"),
+    program("bench", "//tests/bench:transfer_bench", seconds = 600),
     program("bench", "//tests/bench:cache_lookup_bench"),
     program("bench", "//tests/bench:sim_speed_bench"),
     program("examples", "//tests/examples:devices_output_test"),
