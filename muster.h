@@ -180,6 +180,10 @@ typedef struct muster_config {
     /* Memory budget of each device: absolute when not 0, else budget_fraction of its memory in 1/1000 (0: 900). */
     uint64_t budget_bytes;
     uint32_t budget_permille;
+    /* Host memory that Muster may take for content of buffers that were made without any: what is acquired, brought to the host, or
+     * written back when devices' memory is short, as the outputs of waves are. Beyond it those end as OUT_OF_HOST_MEMORY, and
+     * nothing more is written back. 0: no limit. */
+    uint64_t host_budget_bytes;
     /* Jobs submitted and not yet complete, over all runs; a submit beyond is MUSTER_QUEUE_FULL. 0: no limit. */
     uint32_t max_queued_jobs;
     /* How long a job may wait for memory that nothing of ours can free before it fails. 0: 10 s. */
@@ -652,7 +656,8 @@ typedef struct muster_dispatch {
     uint32_t dynamic_shared_bytes;
     uint32_t flags;
     uint32_t shard_axis; /* 0 = x, 1 = y, 2 = z */
-    uint32_t max_shards; /* sharded: so many shards, or one per slice if there are fewer; 0: one per device */
+    uint32_t max_shards; /* sharded: so many shards, or one per slice if there are fewer. 0: one per device, or more
+                            * if they would not fit: see below */
     int pin_device;      /* 1: run on `device` only (not with SHARDED); 0: Muster places it */
     int device;
     uint32_t arg_count;
@@ -668,6 +673,11 @@ typedef struct muster_dispatch {
     const char *barrier_counter;
     uint32_t iterations; /* with MUSTER_DISPATCH_ITERATED, 1 to 1048576; else 0, which is one launch */
 } muster_dispatch;
+
+/* How a sharded dispatch is cut. Each shard is a launch over part of the grid, on any device; it depends on those jobs and shards only
+ * whose ranges it reads or overwrites. If a device's part is more than its whole budget, the dispatch runs in waves: it is cut into so
+ * many shards that four fit on a device at once, so that the next arrives and the last is written back to the host while one runs.
+ * UNCUTTABLE, with numbers, when even one slice does not fit, or what every shard has whole is too much. */
 
 /* A graph belongs to one runtime. It is built by one thread at a time; once submitted it can be submitted again, also
  * while earlier runs of it are unfinished, but no job can be added. */

@@ -26,6 +26,11 @@ enum {
     /* A buffer up to this size gets one device copy of the whole, so that accesses to parts of it never move it. */
     MU_WHOLE_COPY_BYTES = 32 << 20,
 
+    /* Parts of one dispatch, and how many of them should fit on a device at once when all of it does not: one that arrives, one that
+     * runs, one that is written back, and room for the three to be of different lengths. */
+    MU_MAX_SHARDS = 65536,
+    MU_WAVE_DEPTH = 4,
+
     /* Reservations that may pass a job which waits for memory before it gets the next one. */
     MU_OVERTAKES_MAX = 64,
     /* Jobs that need no memory may pass it more often: they cost it nothing unless they keep in use what it needs. About a

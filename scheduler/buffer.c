@@ -18,7 +18,10 @@ static void free_buffer(muster_buffer *buffer) {
     mu_coherence_destroy(&buffer->coherence);
     pthread_cond_destroy(&buffer->host_changed);
     pthread_mutex_destroy(&buffer->host_lock);
-    if (buffer->owns_host) mu_free_aligned(buffer->host);
+    if (buffer->owns_host) {
+        mu_free_aligned(buffer->host);
+        atomic_fetch_sub_explicit(&buffer->handle.runtime->host_bytes, buffer->bytes, memory_order_relaxed);
+    }
     mu_free(buffer->drops);
     mu_free(buffer);
 }
@@ -108,14 +111,30 @@ void mu_buffer_release(muster_buffer *buffer) {
         mu_actor_post_call(&runtime->actors[holders[i]], &buffer->drops[holders[i]].call);
 }
 
+/* Counts the memory against the limit before it is allocated; never above it, however many threads ask. */
+static muster_status make_host(muster_buffer *buffer, muster_error *error) {
+    muster_runtime *runtime = buffer->handle.runtime;
+    uint64_t limit = runtime->config.host_budget_bytes;
+    uint64_t taken = atomic_fetch_add_explicit(&runtime->host_bytes, buffer->bytes, memory_order_relaxed);
+    if (limit && taken + buffer->bytes > limit) {
+        atomic_fetch_sub_explicit(&runtime->host_bytes, buffer->bytes, memory_order_relaxed);
+        return mu_fail(
+            error, MUSTER_OUT_OF_HOST_MEMORY,
+            "a buffer's host copy takes %llu bytes; of the %llu of host_budget_bytes %llu are taken: raise it, destroy "
+            "buffers, or make the buffer with host memory of your own",
+            (unsigned long long)buffer->bytes, (unsigned long long)limit, (unsigned long long)taken);
+    }
+    buffer->host = mu_alloc_aligned_zeroed(4096, buffer->bytes);
+    buffer->owns_host = buffer->host != NULL;
+    if (buffer->host) return MUSTER_OK;
+    atomic_fetch_sub_explicit(&runtime->host_bytes, buffer->bytes, memory_order_relaxed);
+    return mu_fail_host_memory(error, "a buffer's host copy", buffer->bytes);
+}
+
 muster_status mu_buffer_make_host(muster_buffer *buffer, muster_error *error) {
     muster_status status = MUSTER_OK;
     pthread_mutex_lock(&buffer->host_lock);
-    if (!buffer->host) {
-        buffer->host = mu_alloc_aligned_zeroed(4096, buffer->bytes);
-        buffer->owns_host = buffer->host != NULL;
-        if (!buffer->host) status = mu_fail_host_memory(error, "a buffer's host copy", buffer->bytes);
-    }
+    if (!buffer->host) status = make_host(buffer, error);
     pthread_mutex_unlock(&buffer->host_lock);
     return status;
 }

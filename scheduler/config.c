@@ -99,6 +99,7 @@ static muster_status read_key(const reading *r, mu_config *config) {
     if (!strcmp(key, "placement")) return read_text(r, &config->placement);
     if (!strcmp(key, "seed")) return read_u64(r, UINT64_MAX, &config->seed);
     if (!strcmp(key, "cache_dir")) return read_text(r, &config->cache_dir);
+    if (!strcmp(key, "host_budget_bytes")) return read_u64(r, UINT64_MAX, &config->host_budget_bytes);
     if (!strcmp(key, "cache_bytes")) return read_u64(r, UINT64_MAX, &config->cache_bytes);
     if (!strcmp(key, "dump_ptx")) return read_text(r, &config->dump_ptx);
     if (!strcmp(key, "dump_dir")) return read_text(r, &config->dump_dir);
@@ -174,6 +175,7 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
     if (user->spin_ns) config->spin_ns = user->spin_ns;
     if (user->enqueue_limit_ns) config->enqueue_limit_ns = user->enqueue_limit_ns;
     if (user->seed) config->seed = user->seed;
+    if (user->host_budget_bytes) config->host_budget_bytes = user->host_budget_bytes;
     if (user->cache_bytes) config->cache_bytes = user->cache_bytes;
     config->log = user->log;
     config->log_user = user->log_user;

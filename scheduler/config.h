@@ -23,8 +23,9 @@ typedef struct mu_config {
     muster_log_fn log;
     void *log_user;
     muster_log_level log_level;
-    char *cache_dir;      /* NULL: the environment decides, as for the two dump settings */
-    uint64_t cache_bytes; /* 0: the default */
+    char *cache_dir;            /* NULL: the environment decides, as for the two dump settings */
+    uint64_t cache_bytes;       /* 0: the default */
+    uint64_t host_budget_bytes; /* 0: no limit */
     char *dump_ptx, *dump_dir;
 } mu_config;
 

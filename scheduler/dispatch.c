@@ -13,7 +13,7 @@
 #include "scheduler/shape.h"
 #include "scheduler/shard.h"
 
-enum { MAX_SHARDS = 65536, MAX_PHASES = 64, MAX_ITERATIONS = 1 << 20 };
+enum { MAX_PHASES = 64, MAX_ITERATIONS = 1 << 20 };
 
 static bool sharded(const muster_dispatch *dispatch) { return dispatch->flags & MUSTER_DISPATCH_SHARDED; }
 
@@ -281,8 +281,8 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "a sharded dispatch cannot be pinned to one device");
     if (dispatch->shard_axis > 2)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "shard_axis is 0, 1 or 2, not %u", dispatch->shard_axis);
-    if (dispatch->max_shards > MAX_SHARDS)
-        return mu_fail(error, MUSTER_LIMIT_REACHED, "max_shards is at most %d, not %u", MAX_SHARDS,
+    if (dispatch->max_shards > MU_MAX_SHARDS)
+        return mu_fail(error, MUSTER_LIMIT_REACHED, "max_shards is at most %d, not %u", MU_MAX_SHARDS,
                        dispatch->max_shards);
     int devices = (int)graph->handle.runtime->device_count;
     if (dispatch->pin_device && (dispatch->device < 0 || dispatch->device >= devices))

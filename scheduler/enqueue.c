@@ -350,6 +350,7 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
     if (bound == MU_BOUND) {
         mu_device_counters *counters = mu_device_counters_mutable(actor->device);
         mu_count(counters, &counters->admissions, 1);
+        if (b.node->flags & MU_NODE_WAVE) mu_count(counters, &counters->waves, 1);
         if (!start(actor, run, task, addresses, &error)) {
             join_epoch(actor, run, task, b.calls + 1);
             return MU_ENQUEUED;

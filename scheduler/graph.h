@@ -47,6 +47,7 @@ enum {
     MU_NODE_COOPERATIVE = 1u << 0,
     MU_NODE_BUILT_IN = 1u << 1, /* a kernel of ours: its arguments are not the job's */
     MU_NODE_SCRATCH = 1u << 3,  /* some parameter is scratch memory */
+    MU_NODE_WAVE = 1u << 5,     /* a shard that is one of several on its device, for want of memory */
     MU_NODE_SHARD = 1u << 4,    /* part of a cut dispatch: its pin is where it is best, not where it must be */
     MU_NODE_REPEAT = 1u << 2    /* the node before it once more: same accesses and parameters, and on the same device */
 };

@@ -41,6 +41,7 @@ struct muster_runtime {
     mu_order order;
     const mu_placement *placement;
     atomic_uint placement_turn;
+    atomic_uint_fast64_t host_bytes; /* of buffers' host memory of our own; relaxed: only its value counts */
     mu_pinned pinned;
     mu_run_table runs;
     pthread_mutex_t handle_lock; /* the list of handles */

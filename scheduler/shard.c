@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "scheduler/bind.h"
 #include "scheduler/buffer.h"
 #include "scheduler/dispatch.h"
 #include "scheduler/program.h"
@@ -108,7 +109,7 @@ static bool is_reduced(const muster_arg *arg) {
     return arg->kind == MUSTER_ARG_BUFFER && arg->cut == MUSTER_CUT_REDUCE;
 }
 
-/* The copies of one shard but the first, which reduces into the range itself. */
+/* A copy of each reduced argument for the shards of one device; those of the first device reduce into the range itself. */
 static muster_status add_partials(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, int pin,
                                   muster_buffer **partials, muster_error *error) {
     const muster_dispatch *dispatch = checked->dispatch;
@@ -131,31 +132,128 @@ static muster_status add_combines(muster_graph *graph, muster_job job, const mu_
     return status;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ waves -- */
+
+/* What a shard of so many slices needs at most on a device: a shard in the middle, which has neighbours on both sides. Asked of a node
+ * as it would be added, which is taken back. */
+static muster_status shard_need(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
+                                uint32_t slices, uint64_t *bytes, muster_error *error) {
+    mu_graph_mark mark = mu_graph_get_mark(graph);
+    size_t node = graph->node_count;
+    uint32_t first = (checked->grid[checked->axis] - slices) / 2;
+    mu_checked_dispatch once = *checked;
+    once.iterations = 1;
+    muster_status status = mu_shard_add_node(graph, job, &once, first, first + slices, MUSTER_ANY_DEVICE, NULL, error);
+    if (!status) status = mu_bind_required(graph, &graph->nodes[node], bytes, error);
+    mu_graph_rewind(graph, &mark);
+    return status;
+}
+
+/* The most slices of which a shard needs no more than `limit`; 0: not even one. */
+static muster_status most_slices(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, uint32_t most,
+                                 uint64_t limit, uint32_t *slices, muster_error *error) {
+    uint32_t fits = 0, too_many = most + 1;
+    while (too_many - fits > 1) {
+        uint32_t middle = fits + (too_many - fits) / 2;
+        uint64_t bytes;
+        muster_status status = shard_need(graph, job, checked, middle, &bytes, error);
+        if (status) return status;
+        if (bytes <= limit)
+            fits = middle;
+        else
+            too_many = middle;
+    }
+    *slices = fits;
+    return MUSTER_OK;
+}
+
+static muster_status refuse_to_cut(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
+                                   uint64_t capacity, muster_error *error) {
+    uint64_t one = 0, fixed = 0;
+    const muster_dispatch *dispatch = checked->dispatch;
+    muster_status status = shard_need(graph, job, checked, 1, &one, error);
+    if (status) return status;
+    for (uint32_t i = 0; i < dispatch->arg_count; i++) {
+        const muster_arg *arg = &dispatch->args[i];
+        if (arg->kind == MUSTER_ARG_SCRATCH) fixed += arg->bytes;
+        if (arg->kind == MUSTER_ARG_BUFFER && (arg->cut == MUSTER_CUT_REPLICATE || arg->cut == MUSTER_CUT_REDUCE))
+            fixed += mu_arg_bytes(arg);
+    }
+    return mu_fail(
+        error, MUSTER_UNCUTTABLE,
+        "even one of the %u slices needs %llu bytes on a device, which can give %llu; %llu of them are replicated, "
+        "reduced and scratch arguments, which every shard has whole: cut those, make the slices smaller, or "
+        "raise the budget",
+        checked->grid[checked->axis], (unsigned long long)one, (unsigned long long)capacity, (unsigned long long)fixed);
+}
+
+/* How many shards, unless the dispatch says it: one for each device if they fit; else so many that several fit on a device, for the
+ * next to arrive and the last to be written back while one runs. */
+static muster_status choose_parts(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
+                                  uint32_t *parts, muster_error *error) {
+    const muster_runtime *runtime = graph->handle.runtime;
+    uint32_t extent = checked->grid[checked->axis], devices = runtime->device_count, slices = 0;
+    *parts = checked->dispatch->max_shards ? checked->dispatch->max_shards : devices;
+    if (*parts > extent) *parts = extent;
+    if (checked->dispatch->max_shards) return MUSTER_OK;
+    uint64_t capacity = UINT64_MAX, bytes;
+    for (uint32_t d = 0; d < devices; d++) {
+        uint64_t one = mu_ledger_capacity(mu_device_ledger(runtime->actors[d].device));
+        if (one < capacity) capacity = one;
+    }
+    uint32_t most = (uint32_t)(((uint64_t)extent + *parts - 1) / *parts);
+    muster_status status = shard_need(graph, job, checked, most, &bytes, error);
+    if (status || bytes <= capacity) return status;
+    for (uint64_t depth = MU_WAVE_DEPTH; depth && slices == 0; depth--)
+        if ((status = most_slices(graph, job, checked, most, capacity / depth, &slices, error))) return status;
+    if (slices == 0) return refuse_to_cut(graph, job, checked, capacity, error);
+    *parts = (uint32_t)(((uint64_t)extent + slices - 1) / slices);
+    if (*parts <= MU_MAX_SHARDS) return MUSTER_OK;
+    return mu_fail(error, MUSTER_LIMIT_REACHED,
+                   "the dispatch would run in %u waves; at most %d are possible: raise the "
+                   "budget",
+                   *parts, MU_MAX_SHARDS);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- add -- */
+
+/* Shards of one device share the copies of reduced arguments: partials[slot][argument]. */
+static muster_status add_shards(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
+                                const uint32_t *bounds, uint32_t count, uint32_t slots, muster_buffer **partials,
+                                muster_error *error) {
+    uint32_t arguments = checked->dispatch->arg_count;
+    bool waves = count > slots && !checked->dispatch->max_shards;
+    muster_status status = MUSTER_OK;
+    for (uint32_t shard = 0; shard < count && !status; shard++) {
+        uint32_t slot = shard % slots;
+        muster_buffer **own = slot ? partials + (size_t)slot * arguments : NULL;
+        if (own && shard == slot) status = add_partials(graph, job, checked, (int)slot, own, error);
+        size_t node = graph->node_count;
+        if (!status)
+            status = mu_shard_add_node(graph, job, checked, bounds[shard], bounds[shard + 1], (int)slot, own, error);
+        if (!status && waves) graph->nodes[node].flags |= MU_NODE_WAVE;
+    }
+    for (uint32_t slot = 1; slot < slots && !status; slot++)
+        status = add_combines(graph, job, checked, partials + (size_t)slot * arguments, error);
+    return status;
+}
+
 muster_status mu_shard_add(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
                            muster_error *error) {
-    const muster_dispatch *dispatch = checked->dispatch;
-    uint32_t devices = graph->handle.runtime->device_count;
-    uint32_t extent = checked->grid[checked->axis];
-    uint32_t parts = dispatch->max_shards ? dispatch->max_shards : devices;
-    if (parts > extent) parts = extent;
+    uint32_t arguments = checked->dispatch->arg_count, parts;
+    muster_status status = choose_parts(graph, job, checked, &parts, error);
+    if (status) return status;
+    uint32_t slots = parts < graph->handle.runtime->device_count ? parts : graph->handle.runtime->device_count;
     uint32_t *bounds = mu_alloc(((size_t)parts + 1) * sizeof *bounds);
-    muster_buffer **partials = mu_alloc_zeroed((size_t)parts * dispatch->arg_count + 1, sizeof(muster_buffer *));
-    muster_status status = MUSTER_OK;
+    muster_buffer **partials = mu_alloc_zeroed((size_t)slots * arguments + 1, sizeof(muster_buffer *));
     if (!bounds || !partials) {
         status = mu_fail_host_memory(error, "the shards of a dispatch", (size_t)parts * sizeof *bounds);
         goto free_arrays;
     }
-    uint32_t count = mu_partition(extent, parts, NULL, bounds);
-    for (uint32_t shard = 0; shard < count && !status; shard++) {
-        int pin = (int)(shard % devices);
-        muster_buffer **own = shard ? partials + (size_t)shard * dispatch->arg_count : NULL;
-        if (own) status = add_partials(graph, job, checked, pin, own, error);
-        if (!status) status = mu_shard_add_node(graph, job, checked, bounds[shard], bounds[shard + 1], pin, own, error);
-    }
-    for (uint32_t shard = 1; shard < count && !status; shard++)
-        status = add_combines(graph, job, checked, partials + (size_t)shard * dispatch->arg_count, error);
+    uint32_t count = mu_partition(checked->grid[checked->axis], parts, NULL, bounds);
+    status = add_shards(graph, job, checked, bounds, count, slots, partials, error);
     /* The graph holds what it uses of them. */
-    for (size_t i = 0; i < (size_t)parts * dispatch->arg_count; i++)
+    for (size_t i = 0; i < (size_t)slots * arguments; i++)
         if (partials[i]) mu_buffer_release(partials[i]);
 free_arrays:
     mu_free(bounds);

@@ -43,3 +43,9 @@ extern "C" __global__ void neighbours(uint32_t *out, const uint32_t *in, uint32_
         out[row * width + x] = value;
     }
 }
+
+// A few words of each slice, so that large ranges cost little to simulate: out[i] += in[slice_words - 1 - i] + slice * scale[0].
+extern "C" __global__ void stamp(uint32_t *out, const uint32_t *in, const uint32_t *scale, uint64_t slice_words, uint64_t first) {
+    uint64_t at = blockIdx.x * slice_words;
+    out[at + threadIdx.x] += in[at + slice_words - 1 - threadIdx.x] + (uint32_t)(first + blockIdx.x) * scale[0];
+}
