@@ -754,8 +754,8 @@ typedef struct muster_enqueue_context {
 /* A function of the application's that enqueues work on a device: a call of cuBLAS, cuFFT, NCCL, or a launch of its own. */
 typedef struct muster_enqueue_job {
     size_t struct_size;
-    /* Called once per run (and again on another device if the first is lost meanwhile), by the worker of the device that runs the
-     * job, which launches nothing else then. It puts work on `stream` and returns; the job is that work. It must not block: no synchronisation, no allocation that stalls the device, no lock that is
+    /* Called once per run, by the worker of the device that runs the job, which launches nothing meanwhile. It puts work on `stream`
+     * and returns; the job is that work. It must not block: no synchronisation, no allocation that stalls the device, no lock that is
      * held for long, no call of Muster. It leaves the context current, and the stream open. One that has not returned after
      * enqueue_limit_ns of muster_config is named in the log and by muster_run_wait when it times out. More than some 30 calls
      * on the stream may have to wait for it. Failures: as of a host job's callback. */

@@ -103,10 +103,10 @@ muster_status mu_callout_call(mu_actor *actor, const muster_run *run, const mu_n
     muster_status status = node->as.enqueue.call(node->as.enqueue.user, &context, &told);
     atomic_store_explicit(&callout->since_ns, 0, memory_order_release);
     muster_error left;
-    if (mu_device_restore(actor->device, &left)) {
-        if (muster_status_recovery(left.status) == MUSTER_RECOVERY_DEVICE_LOST) return mu_error_copy(error, &left);
-        if (!status) told = left;
-        status = status ? status : left.status;
-    }
+    muster_status restored = mu_device_restore(actor->device, &left);
+    if (restored == MUSTER_KERNEL_FAULT) return mu_error_copy(error, &left);
+    /* A loss, too, is this job's end: it must not be called again elsewhere. */
+    if (!status && restored)
+        return mu_fail(error, MUSTER_CALLBACK_FAILED, "after the enqueue callback: %.440s", left.message);
     return status ? mu_callback_failed("enqueue", status, &told, error) : MUSTER_OK;
 }

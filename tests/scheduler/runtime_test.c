@@ -129,6 +129,7 @@ static void a_bad_file_is_explained(void **state) {
     file_refused(MUSTER_INVALID_CONFIG, ":1:", "{\"driver\": \"sim\",, }");
     file_refused(MUSTER_INVALID_CONFIG, "drivr", "{\"drivr\": \"sim\"}");
     file_refused(MUSTER_INVALID_CONFIG, "spin_ns", "{\"spin_ns\": \"long\"}");
+    file_refused(MUSTER_INVALID_CONFIG, "enqueue_limit_ns", "{\"enqueue_limit_ns\": -1}");
     file_refused(MUSTER_INVALID_CONFIG, "budget_permille", "{\"budget_permille\": -5}");
     file_refused(MUSTER_INVALID_CONFIG, "", "[1, 2]");
     file_refused(MUSTER_INVALID_CONFIG, "", "");
