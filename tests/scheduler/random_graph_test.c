@@ -2,11 +2,14 @@
  *
  *     random_graph_test [--seed S] [--graphs N] [--devices D] [--driver sim|cuda] [--seconds T] [--verbose]
  *
- * By default N is 500, or 60 under a sanitizer. Scenario number n of a call has seed S + n, and everything about it follows
- * from its seed and the number of devices, so `--seed S --graphs 1` repeats one. Without --devices the seed also picks
- * their number, 1 to 8 on the simulator. Eight neighbouring seeds share a runtime. --seconds stops after that time
- * instead of a number of scenarios. A failing scenario is shrunk by leaving out steps, jobs and edges as long as it still
- * fails, and printed. With --driver cuda the test is skipped, visibly, where there is no driver or no device. */
+ * By default N is 1300, which submits more than 2,000 graphs, or 60 under a sanitizer. Scenario number n of a call has seed
+ * S + n, and everything about it follows from its seed and the number of devices, so `--seed S --graphs 1` repeats one. Without
+ * --devices the seed also picks their number, 1 to 8 on the simulator. Two neighbouring seeds share a runtime, whose memory
+ * budget is drawn from what their largest job needs, by a computation of the test's own, to plenty. --seconds stops after that
+ * time instead of a number of scenarios. A failing scenario is shrunk by leaving out steps, jobs and edges as long as it still
+ * fails, and printed. With --driver cuda the test is skipped, visibly, where there is no driver or no device.
+ *
+ * At the end it prints what happened; a long call in which nothing waited for memory, was given up or overlapped fails. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,69 +24,207 @@
 #include "tests/scheduler/fixture.h"
 #include "tests/scheduler/scenario.h"
 
-enum { SEEDS_PER_RUNTIME = 8, SHRINK_RUNS = 400 };
+enum { SEEDS_PER_RUNTIME = 2, SHRINK_RUNS = 400 };
 
-static const uint64_t wait_ns = 60000000000u, shrink_ns = 60000000000u;
+static const uint64_t wait_ns = MU_TSAN || MU_ASAN ? 60000000000u : 30000000000u, shrink_ns = 60000000000u;
 
 static struct {
     uint64_t seed, seconds;
     uint32_t graphs, devices;
     const char *driver;
     bool verbose;
-} option = {.seed = 1, .graphs = MU_TSAN || MU_ASAN ? 60 : 500, .driver = "sim"};
+} option = {.seed = 1, .graphs = MU_TSAN || MU_ASAN ? 60 : 1300, .driver = "sim"};
+
+static sc_counts counts;
 
 /* The machine and configuration of a seed. */
 typedef struct machine {
-    uint32_t devices;
+    uint32_t devices, largest_bytes;
+    uint64_t budget_bytes; /* 0: no limit */
     muster_config config;
     char spec[FIXTURE_SPEC_BYTES];
 } machine;
 
-static void machine_of(uint64_t seed, machine *out) {
+/* What devices hold that cannot be given up: the test's kernels, those that add partial sums, and instantiated graphs. Their
+ * size is the driver's business, so it is asked once, of a runtime that has loaded everything. */
+typedef struct fixed {
+    bool known;
+    uint32_t devices;
+    uint64_t bytes;
+} fixed;
+
+/* Job 0 can run anywhere. */
+static bool load_everything(const sc_executor *executor, muster_graph *graph, muster_buffer *buffer,
+                            muster_error *error) {
+    if (muster_graph_fill(graph, buffer, 0, 64, 0, 4, NULL, error) != MUSTER_OK) return false;
+    for (sc_op op = SC_SUM_I32; op <= SC_SUM_F64; op++) {
+        muster_arg sum = muster_sum_arg(buffer, (muster_type)(MUSTER_I32 + (op - SC_SUM_I32)));
+        muster_arg in = muster_block_cut(muster_range_arg(buffer, MUSTER_READ, 64, 8), 4);
+        sum.bytes = 8;
+        muster_dispatch dispatch =
+            fixture_dispatch(executor->kernel[op], 2, 1,
+                             ARGS(sum, muster_u32_arg(1), in, muster_u32_arg(0), muster_shard_offset_arg(1, 2, 8),
+                                  muster_shard_count_arg(1, 2, 8)));
+        dispatch.flags = MUSTER_DISPATCH_SHARDED;
+        dispatch.max_shards = 2;
+        if (muster_graph_dispatch(graph, &dispatch, NULL, error) != MUSTER_OK) return false;
+    }
+    return true;
+}
+
+static muster_status measure_fixed(const muster_config *config, fixed *out, sc_failure *failure) {
+    muster_error error = {.message = ""};
+    muster_runtime *runtime;
+    sc_counts counts = {0};
+    sc_executor executor;
+    muster_buffer *buffer;
+    muster_graph *graph;
+    muster_run *run = NULL;
+    muster_status status = muster_runtime_create(config, &runtime, &error);
+    if (status != MUSTER_OK) {
+        snprintf(failure->text, sizeof failure->text, "creating the runtime: %s: %s", muster_status_name(status),
+                 error.message);
+        return status;
+    }
+    if (!sc_executor_open(runtime, wait_ns, &counts, &executor, failure)) {
+        muster_runtime_destroy(runtime, wait_ns, NULL);
+        return MUSTER_INTERNAL;
+    }
+    bool ok = (status = muster_buffer_create(runtime, 128, NULL, &buffer, &error)) == MUSTER_OK &&
+              (status = muster_graph_create(runtime, &graph, &error)) == MUSTER_OK &&
+              load_everything(&executor, graph, buffer, &error) &&
+              (status = muster_submit(runtime, graph, &run, &error)) == MUSTER_OK &&
+              (status = muster_run_wait(run, wait_ns, &error)) == MUSTER_OK;
+    out->devices = (uint32_t)muster_device_count(runtime);
+    for (uint32_t d = 0; ok && d < out->devices; d++) {
+        muster_preflight_report report = {.struct_size = sizeof report};
+        muster_device_info info = {.struct_size = sizeof info};
+        ok = (status = muster_preflight(graph, 0, (int)d, MUSTER_PREFLIGHT_CHEAP, &report, &error)) == MUSTER_OK &&
+             (status = muster_device_get_info(runtime, (int)d, &info, &error)) == MUSTER_OK;
+        if (ok && info.budget_bytes - report.budget_bytes > out->bytes)
+            out->bytes = info.budget_bytes - report.budget_bytes;
+    }
+    if (!ok) snprintf(failure->text, sizeof failure->text, "measuring what modules need: %s", error.message);
+    out->known = ok;
+    muster_runtime_destroy(runtime, wait_ns, NULL); /* and everything made from it */
+    return ok ? MUSTER_OK : MUSTER_INTERNAL;
+}
+
+/* How much memory the runtime gets for the scenarios of its group: from what the largest job of them needs, and nothing more,
+ * to everything. */
+static uint64_t draw_budget(uint64_t group, uint64_t *state, const machine *machine, const fixed *fixed) {
+    scenario *scenario = malloc(sizeof *scenario);
+    uint64_t needed = 1, total = 1;
+    assert_non_null(scenario);
+    for (uint64_t seed = group * SEEDS_PER_RUNTIME; seed < (group + 1) * SEEDS_PER_RUNTIME; seed++) {
+        scenario_generate(seed, machine->devices, machine->largest_bytes, scenario);
+        uint64_t bytes = scenario_needed_bytes(scenario);
+        if (bytes > needed) needed = bytes;
+        bytes = scenario_total_bytes(scenario);
+        if (bytes > total) total = bytes;
+    }
+    free(scenario);
+    uint64_t slack = total > needed ? total - needed : 0, part = sc_below(state, 1000);
+    switch (sc_below(state, 8)) {
+        case 0: return 0;
+        case 1:
+        case 2:
+        case 3: slack = 0; break;
+        case 4:
+        case 5: slack = slack * part / 8000; break;
+        default: slack = slack * part / 1000; break;
+    }
+    return fixed->bytes + needed + slack;
+}
+
+static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     static const char *const placements[] = {"locality", "least-loaded", "round-robin", "random"};
-    uint64_t group = seed / SEEDS_PER_RUNTIME, state = sc_random(&group);
+    const uint64_t group = seed / SEEDS_PER_RUNTIME;
+    uint64_t mixed = group, state = sc_random(&mixed);
     memset(out, 0, sizeof *out);
     uint32_t drawn = 1 + sc_below(&state, 8);
     out->devices = option.devices ? option.devices : drawn;
     out->config.struct_size = sizeof out->config;
     out->config.driver = option.driver;
     out->config.placement = placements[sc_below(&state, 4)];
-    out->config.seed = seed / SEEDS_PER_RUNTIME;
+    out->config.seed = group;
     out->config.flags = sc_below(&state, 8) == 0 ? MUSTER_RUNTIME_SERIAL : 0;
     if (sc_below(&state, 6) == 0) out->config.flags |= MUSTER_RUNTIME_OWN_CONTEXT;
     if (sc_below(&state, 3) == 0) out->config.spin_ns = 1;
+    if (sc_below(&state, 3) == 0) out->largest_bytes = 1u << (18 + sc_below(&state, 5));
     if (strcmp(option.driver, "sim") == 0) {
-        fixture_mixed_spec(out->devices, seed / SEEDS_PER_RUNTIME, out->spec);
+        fixture_mixed_spec(out->devices, group, out->spec);
         out->config.sim = out->spec;
     } else {
+        out->devices = fixed->devices;
         out->config.device_count = option.devices;
     }
+    if (fixed->known) out->config.budget_bytes = draw_budget(group, &state, out, fixed);
 }
 
 /* Opens the runtime of a seed. On a real machine the number of devices is what there is. */
 static muster_status open_machine(uint64_t seed, machine *machine, sc_executor *executor, sc_failure *failure) {
+    static fixed fixed;
     muster_error error;
     muster_runtime *runtime;
-    machine_of(seed, machine);
-    muster_status status = muster_runtime_create(&machine->config, &runtime, &error);
+    muster_status status;
+    if (!fixed.known) {
+        machine_of(seed, &fixed, machine);
+        status = measure_fixed(&machine->config, &fixed, failure);
+        if (status != MUSTER_OK) return status;
+    }
+    machine_of(seed, &fixed, machine);
+    status = muster_runtime_create(&machine->config, &runtime, &error);
     if (status != MUSTER_OK) {
         snprintf(failure->text, sizeof failure->text, "creating the runtime: %s: %s", muster_status_name(status),
                  error.message);
         return status;
     }
-    machine->devices = (uint32_t)muster_device_count(runtime);
-    if (!sc_executor_open(runtime, wait_ns, executor, failure)) {
+    if (!sc_executor_open(runtime, wait_ns, &counts, executor, failure)) {
         muster_runtime_destroy(runtime, wait_ns, NULL);
         return MUSTER_INTERNAL;
     }
     return MUSTER_OK;
 }
 
+/* What the devices did, over all runtimes that were closed. */
+static struct {
+    uint64_t launches, bytes_moved, to_device, to_host, from_peer, within, peer_copies;
+    uint64_t waits, evictions, write_backs, bursts;
+} did;
+
+static bool add_stats(const muster_runtime *runtime, sc_failure *failure) {
+    for (int d = 0; d < muster_device_count(runtime); d++) {
+        muster_device_stats stats = {.struct_size = sizeof stats};
+        muster_error error;
+        if (muster_device_get_stats(runtime, d, &stats, &error) != MUSTER_OK) {
+            snprintf(failure->text, sizeof failure->text, "asking for counters: %s", error.message);
+            return false;
+        }
+        did.launches += stats.launches;
+        did.to_device += stats.bytes_to_device;
+        did.to_host += stats.bytes_to_host;
+        did.from_peer += stats.bytes_from_peer;
+        did.within += stats.bytes_within_device;
+        did.peer_copies += stats.peer_copies;
+        did.waits += stats.admission_waits;
+        did.evictions += stats.evictions;
+        did.write_backs += stats.write_backs;
+        did.bursts += stats.bursts;
+        if (stats.refusals) {
+            snprintf(failure->text, sizeof failure->text, "device %d refused %" PRIu64 " jobs", d, stats.refusals);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool close_machine(sc_executor *executor, sc_failure *failure) {
     muster_error error;
     muster_runtime *runtime = executor->runtime;
+    bool ok = add_stats(runtime, failure);
     sc_executor_close(executor);
-    if (muster_runtime_destroy(runtime, wait_ns, &error) == MUSTER_OK) return true;
+    if (muster_runtime_destroy(runtime, wait_ns, &error) == MUSTER_OK) return ok;
     snprintf(failure->text, sizeof failure->text, "destroying the runtime: %s", error.message);
     failure->hang = true;
     return false;
@@ -117,7 +258,9 @@ static bool still_fails(shrinker *shrinker) {
         if (++shrinker->runs > SHRINK_RUNS || mu_now_ns() > shrinker->deadline_ns) break;
         if (open_machine(shrinker->scenario->seed, &machine, &executor, &failure) != MUSTER_OK) break;
         bool failed = !run_scenario(&executor, shrinker->scenario, &failure);
-        if (!failure.hang) close_machine(&executor, &failure);
+        sc_failure closing = {.text = ""};
+        if (!failure.hang) close_machine(&executor, &closing);
+        failure.hang |= closing.hang;
         if (failure.hang) shrinker->stopped = true; /* threads and memory stay behind: not many times */
         if (failed) shrinker->failure = failure;
         if (failed) return true;
@@ -125,11 +268,11 @@ static bool still_fails(shrinker *shrinker) {
     return false;
 }
 
-static bool try_flag(shrinker *shrinker, bool *flag) {
-    if (*flag || shrinker->stopped) return false;
-    *flag = true;
+static bool try_flag(shrinker *shrinker, bool *flag, bool value) {
+    if (*flag == value || shrinker->stopped) return false;
+    *flag = value;
     if (still_fails(shrinker)) return true;
-    *flag = false;
+    *flag = !value;
     return false;
 }
 
@@ -141,8 +284,8 @@ static bool try_step(shrinker *shrinker, uint32_t index) {
     for (uint32_t s = 0; s < scenario->step_count; s++) {
         sc_step *step = &scenario->step[s];
         before[s] = step->dropped;
-        if (s == index || ((step->kind == SC_RELEASE || step->kind == SC_WAIT) && step->of == index))
-            step->dropped = true;
+        bool depends = step->kind == SC_RELEASE || step->kind == SC_WAIT || step->kind == SC_TRY;
+        if (s == index || (depends && step->of == index)) step->dropped = true;
     }
     if (still_fails(shrinker)) return true;
     for (uint32_t s = 0; s < scenario->step_count; s++) scenario->step[s].dropped = before[s];
@@ -154,10 +297,13 @@ static void shrink(shrinker *shrinker) {
     for (bool progress = true; progress && !shrinker->stopped;) {
         progress = false;
         for (uint32_t s = scenario->step_count; s-- > 0;) progress |= try_step(shrinker, s);
+        for (uint32_t s = 0; s < scenario->step_count; s++)
+            if (!scenario->step[s].dropped) progress |= try_flag(shrinker, &scenario->step[s].early, false);
         for (uint32_t g = 0; g < scenario->graph_count; g++) {
             sc_graph *graph = &scenario->graph[g];
-            for (uint32_t j = graph->job_count; j-- > 0;) progress |= try_flag(shrinker, &graph->job[j].dropped);
-            for (uint32_t e = 0; e < graph->edge_count; e++) progress |= try_flag(shrinker, &graph->edge[e].dropped);
+            for (uint32_t j = graph->job_count; j-- > 0;) progress |= try_flag(shrinker, &graph->job[j].dropped, true);
+            for (uint32_t e = 0; e < graph->edge_count; e++)
+                progress |= try_flag(shrinker, &graph->edge[e].dropped, true);
         }
     }
 }
@@ -192,6 +338,42 @@ static void report(scenario *scenario, const sc_failure *failure) {
 
 /* ------------------------------------------------------------------------------------------------------------ tests -- */
 
+static void count_scenario(const scenario *scenario) {
+    bool submitted[SC_MAX_GRAPHS] = {false};
+    for (uint32_t s = 0; s < scenario->step_count; s++) {
+        if (scenario->step[s].kind != SC_SUBMIT) continue;
+        uint32_t graph = scenario->step[s].graph;
+        counts.graphs += !submitted[graph];
+        submitted[graph] = true;
+        counts.jobs += scenario->graph[graph].job_count;
+    }
+}
+
+static void print_counts(void) {
+    print_message("%" PRIu64 " graphs in %" PRIu64 " runs of %" PRIu64 " jobs: %" PRIu64 " launches, %" PRIu64
+                  " bursts\n",
+                  counts.graphs, counts.runs, counts.jobs, did.launches, did.bursts);
+    print_message("MiB moved: %" PRIu64 " to devices, %" PRIu64 " to the host, %" PRIu64 " in %" PRIu64
+                  " copies between devices, %" PRIu64 " within\n",
+                  did.to_device >> 20, did.to_host >> 20, did.from_peer >> 20, did.peer_copies, did.within >> 20);
+    print_message("memory: %" PRIu64 " jobs waited, %" PRIu64 " evictions, %" PRIu64 " of them with a write-back\n",
+                  did.waits, did.evictions, did.write_backs);
+    print_message("host: %" PRIu64 " acquisitions, %" PRIu64 " attempts that timed out, %" PRIu64 " of %" PRIu64
+                  " tries got nothing; %" PRIu64 " steps beside others (%" PRIu64 " submits, %" PRIu64
+                  " acquires); %" PRIu64 " buffers destroyed in use\n",
+                  counts.acquisitions, counts.timeouts, counts.refused, counts.tries, counts.early,
+                  counts.early_submits, counts.early_acquires, counts.destroyed_in_use);
+}
+
+/* A call that never waited for memory, or never gave anything up, has tested nothing of it. */
+static void check_counts(void) {
+    assert_true(did.waits > 20 && did.evictions > 50 && did.write_backs > 20);
+    assert_true(did.bursts > 20 && did.to_device && did.to_host && did.within);
+    assert_true(counts.timeouts > 10 && counts.refused > 10 && counts.tries > counts.refused);
+    assert_true(counts.early_submits > 10 && counts.early_acquires > 10 && counts.destroyed_in_use > 5);
+    if (strcmp(option.driver, "sim") == 0 && option.devices != 1) assert_true(did.peer_copies > 20);
+}
+
 static void every_byte_is_as_in_the_sequential_model(void **state) {
     (void)state;
     scenario *scenario = malloc(sizeof *scenario);
@@ -199,7 +381,7 @@ static void every_byte_is_as_in_the_sequential_model(void **state) {
     sc_failure failure = {.text = ""};
     machine machine;
     uint64_t end_ns = option.seconds ? mu_now_ns() + option.seconds * 1000000000u : 0;
-    uint64_t group = UINT64_MAX, jobs = 0, submits = 0;
+    uint64_t group = UINT64_MAX;
     uint32_t done = 0;
     assert_non_null(scenario);
     for (; option.seconds ? mu_now_ns() < end_ns : done < option.graphs; done++) {
@@ -215,22 +397,20 @@ static void every_byte_is_as_in_the_sequential_model(void **state) {
             if (status != MUSTER_OK) fail_msg("seed %" PRIu64 ": %s", seed, failure.text);
             group = seed / SEEDS_PER_RUNTIME;
         }
-        scenario_generate(seed, machine.devices, scenario);
+        scenario_generate(seed, machine.devices, machine.largest_bytes, scenario);
         if (option.verbose) scenario_print(scenario, stderr);
         if (!run_scenario(&executor, scenario, &failure)) {
-            if (!failure.hang) close_machine(&executor, &failure);
+            sc_failure closing = {.text = ""};
+            if (!failure.hang) close_machine(&executor, &closing);
             report(scenario, &failure);
             fail_msg("seed %" PRIu64 " differs from the model", seed);
         }
-        for (uint32_t s = 0; s < scenario->step_count; s++)
-            if (scenario->step[s].kind == SC_SUBMIT) {
-                submits++;
-                jobs += scenario->graph[scenario->step[s].graph].job_count;
-            }
+        count_scenario(scenario);
     }
     if (executor.runtime && !close_machine(&executor, &failure)) fail_msg("%s", failure.text);
-    print_message("seeds %" PRIu64 " to %" PRIu64 ": %" PRIu64 " runs of %" PRIu64 " jobs\n", option.seed,
-                  option.seed + done - 1, submits, jobs);
+    print_message("seeds %" PRIu64 " to %" PRIu64 "\n", option.seed, option.seed + done - 1);
+    print_counts();
+    if (counts.graphs >= 200) check_counts();
     free(scenario);
 }
 

@@ -103,19 +103,34 @@ typedef struct sc_graph {
 } sc_graph;
 
 /* Steps take effect in their order, each on its own thread, which passes the turn on once the step has its place: after
- * submit, set, acquire and release have returned, and before a wait begins to wait. */
-typedef enum sc_step_kind { SC_SUBMIT, SC_SET, SC_ACQUIRE, SC_RELEASE, SC_WAIT } sc_step_kind;
+ * its calls have returned, or before a wait begins to wait. An early step passes it on before its calls: until the thread's
+ * next step, nothing happens that it could tell from having been before. */
+typedef enum sc_step_kind {
+    SC_SUBMIT,
+    SC_SET,     /* replaces a value of a job */
+    SC_ACQUIRE, /* in several attempts: `tries` without waiting, one of patience_ns if that is not 0, then for good */
+    SC_RELEASE,
+    SC_WAIT,
+    SC_TRY, /* acquires without waiting; what it gets is compared and released. It must fail while `of` holds the buffer */
+    SC_DESTROY, /* of a buffer that is still in use; all graphs are built before */
+    SC_STEP_KINDS
+} sc_step_kind;
 
 typedef struct sc_step {
     sc_step_kind kind;
     uint32_t thread;
     uint32_t graph, job;            /* submit; set: replaces the job's scalar or weights from `seed` */
-    uint32_t buffer, offset, bytes; /* acquire */
+    uint32_t buffer, offset, bytes; /* acquire, try, destroy */
     muster_access access;
-    uint32_t of;   /* release: the acquiring step; wait: the submitting step */
+    uint32_t tries;
+    uint64_t patience_ns;
+    uint32_t
+        of; /* release: the acquiring step; wait: the submitting step; try: the step that holds it, or SC_NO_STEP */
     uint64_t seed; /* set, and what is written between acquire and release */
+    bool early;
     bool dropped;
 } sc_step;
+enum { SC_NO_STEP = SC_MAX_STEPS };
 
 typedef struct scenario {
     uint64_t seed;
@@ -136,17 +151,41 @@ static inline uint64_t sc_random(uint64_t *state) {
 /* 0 <= result < bound; bound is not 0. */
 static inline uint32_t sc_below(uint64_t *state, uint32_t bound) { return (uint32_t)(sc_random(state) >> 32) % bound; }
 
-/* Fills *out from `seed` for `devices` devices. The same arguments give the same scenario. */
-void scenario_generate(uint64_t seed, uint32_t devices, scenario *out);
+/* Fills *out from `seed` for `devices` devices. The same arguments give the same scenario. largest_bytes 0: small buffers,
+ * of which many fit anywhere; else about half of the buffers have a quarter of it to all of it. */
+void scenario_generate(uint64_t seed, uint32_t devices, uint32_t largest_bytes, scenario *out);
+
+/* Device memory that the largest job or part of a job needs at once, at most: each buffer it touches is there as a whole,
+ * in the next power of two up to 2 MiB and a multiple of 2 MiB above; a part of a sharded job has memory of its own for each
+ * of its ranges, and one that sums for its partial result; what a buffer that came with host memory has on a device after it
+ * was destroyed cannot be given up. With so much no job is ever refused. */
+uint64_t scenario_needed_bytes(const scenario *scenario);
+/* What all buffers take on one device: with so much for each, nothing is ever given up. */
+uint64_t scenario_total_bytes(const scenario *scenario);
 
 /* Checks what the generator promises: ranges inside their buffers and aligned, writes disjoint within a job, edges
- * without a cycle, no step that could wait for a later one of its own making. NULL, or what is wrong (static). */
+ * without a cycle, no step that could wait for a later one, no early step whose effect depends on what happens beside it.
+ * NULL, or what is wrong (static). */
 const char *scenario_check(const scenario *scenario);
 
 void scenario_print(const scenario *scenario, FILE *file);
 
 /* Whether two jobs touch a common byte that one of them writes. */
 bool sc_jobs_conflict(const sc_job *one, const sc_job *other);
+
+/* scenario_steps.c: which steps can wait for which. */
+
+/* The accesses of a graph to each buffer (0: none), all its jobs together. */
+void sc_graph_uses(const sc_graph *graph, uint8_t uses[SC_MAX_BUFFERS]);
+/* Whether an acquire or wait at `index` might wait for the release of a buffer that a step before holds: for a run that does,
+ * or a run behind that. Steps from `index` on are not looked at. */
+bool sc_step_would_block(const scenario *scenario, uint32_t index);
+/* The step that holds `buffer` before step `index` so that nobody else can have it with `access`, or SC_NO_STEP. */
+uint32_t sc_step_holder(const scenario *scenario, uint32_t index, uint32_t buffer, muster_access access);
+/* Whether step `index` may be early: nothing beside it touches what it does. */
+bool sc_step_may_be_early(const scenario *scenario, uint32_t index);
+/* NULL, or what is wrong with the steps (static). */
+const char *sc_steps_check(const scenario *scenario);
 
 /* The application's part, the same for model and execution: a buffer's first content, what is written between acquire
  * and release (every byte for MUSTER_WRITE, about half of the elements for MUSTER_READ_WRITE), and a set argument. */
@@ -158,7 +197,7 @@ void sc_set_value(const sc_step *step, sc_job *job);
 
 typedef struct sc_expected {
     uint8_t *final[SC_MAX_BUFFERS];  /* each buffer at the end */
-    uint8_t *acquired[SC_MAX_STEPS]; /* acquire steps that read: what they must see */
+    uint8_t *acquired[SC_MAX_STEPS]; /* acquire and try steps that read: what they must see */
 } sc_expected;
 
 /* Carries the scenario out on the CPU, one job after another. False when memory is short. */
@@ -170,20 +209,31 @@ void sc_model_job(const sc_job *job, uint8_t *const memory[SC_MAX_BUFFERS]);
 
 /* ------------------------------------------------------------------------------------------------------ execution -- */
 
+/* What happened, over all scenarios of an executor. */
+typedef struct sc_counts {
+    uint64_t graphs, runs, jobs;                   /* graphs that were submitted at least once; runs; jobs of runs */
+    uint64_t acquisitions, timeouts;               /* granted; attempts that were not, in time */
+    uint64_t tries, refused;                       /* try steps, and those that got nothing */
+    uint64_t early, early_submits, early_acquires; /* steps beside others, and of what kind */
+    uint64_t destroyed_in_use;
+} sc_counts;
+
 typedef struct sc_executor {
     muster_runtime *runtime;
     muster_program *program;
     muster_kernel *kernel[SC_OP_COUNT]; /* NULL for copies and fills */
     uint64_t timeout_ns;                /* of each wait */
+    sc_counts *counts;                  /* the caller's; added to */
 } sc_executor;
 
 typedef struct sc_failure {
     bool hang; /* something did not end in time: the runtime cannot be used any more */
-    char text[1024];
+    char text[4096];
 } sc_failure;
 
 /* Finds the kernels. False, and why in *failure. */
-bool sc_executor_open(muster_runtime *runtime, uint64_t timeout_ns, sc_executor *executor, sc_failure *failure);
+bool sc_executor_open(muster_runtime *runtime, uint64_t timeout_ns, sc_counts *counts, sc_executor *executor,
+                      sc_failure *failure);
 void sc_executor_close(sc_executor *executor);
 
 /* Carries the scenario out through Muster and compares. True when everything was as expected. */

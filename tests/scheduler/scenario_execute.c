@@ -20,7 +20,7 @@ typedef struct execution {
     muster_run *run[SC_MAX_STEPS];
     void *pointer[SC_MAX_STEPS]; /* acquire steps */
 
-    /* Whose turn it is; everything else above is touched by the thread that has it only. */
+    /* Whose turn it is; everything else above is touched by the thread that has it, and by early steps, each its own. */
     pthread_mutex_t lock;
     pthread_cond_t turned;
     uint32_t turn;
@@ -42,6 +42,12 @@ static bool fail(execution *run, bool hang, const char *format, ...) {
     pthread_cond_broadcast(&run->turned);
     pthread_mutex_unlock(&run->lock);
     return false;
+}
+
+static void add_count(execution *run, uint64_t *count) {
+    pthread_mutex_lock(&run->lock);
+    ++*count;
+    pthread_mutex_unlock(&run->lock);
 }
 
 static bool fail_status(execution *run, const char *what, uint32_t index, const muster_error *error) {
@@ -171,6 +177,7 @@ static bool do_submit(execution *run, uint32_t s) {
     if (!run->graph[step->graph] && !build_graph(run, step->graph)) return false;
     if (muster_submit(run->executor->runtime, run->graph[step->graph], &run->run[s], &error) != MUSTER_OK)
         return fail_status(run, "submitting step", s, &error);
+    add_count(run, &run->executor->counts->runs);
     return true;
 }
 
@@ -188,18 +195,63 @@ static bool do_set(execution *run, uint32_t s) {
     return true;
 }
 
+static muster_status attempt(execution *run, uint32_t s, uint64_t timeout_ns, muster_error *error) {
+    const sc_step *step = &run->scenario->step[s];
+    muster_status status = muster_buffer_acquire(run->buffer[step->buffer], step->offset, step->bytes, step->access,
+                                                 timeout_ns, &run->pointer[s], error);
+    add_count(run, status == MUSTER_OK ? &run->executor->counts->acquisitions : &run->executor->counts->timeouts);
+    return status;
+}
+
 static bool do_acquire(execution *run, uint32_t s) {
     const sc_step *step = &run->scenario->step[s];
     const sc_buffer *buffer = &run->scenario->buffer[step->buffer];
     muster_error error;
-    if (muster_buffer_acquire(run->buffer[step->buffer], step->offset, step->bytes, step->access,
-                              run->executor->timeout_ns, &run->pointer[s], &error) != MUSTER_OK)
-        return fail_status(run, "acquiring in step", s, &error);
+    muster_status status = MUSTER_TIMEOUT;
+    for (uint32_t i = 0; i < step->tries && status == MUSTER_TIMEOUT; i++) status = attempt(run, s, 0, &error);
+    if (status == MUSTER_TIMEOUT && step->patience_ns) status = attempt(run, s, step->patience_ns, &error);
+    if (status == MUSTER_TIMEOUT) status = attempt(run, s, run->executor->timeout_ns, &error);
+    if (status != MUSTER_OK) return fail_status(run, "acquiring in step", s, &error);
     if (buffer->host && run->pointer[s] != run->host[step->buffer] + step->offset)
         return fail(run, false, "step %" PRIu32 " acquired %p, not the host memory at %p", s, run->pointer[s],
                     (void *)(run->host[step->buffer] + step->offset));
     return step->access == MUSTER_WRITE ||
            compare(run, "acquired in step", s, step->offset, run->pointer[s], run->expected->acquired[s], step->bytes);
+}
+
+static bool do_try(execution *run, uint32_t s) {
+    const sc_step *step = &run->scenario->step[s];
+    sc_counts *counts = run->executor->counts;
+    bool held = step->of != SC_NO_STEP && !run->scenario->step[step->of].dropped;
+    muster_error error;
+    if (step->access != MUSTER_READ && !held) return true; /* shrunk: it might succeed */
+    muster_status status = muster_buffer_acquire(run->buffer[step->buffer], step->offset, step->bytes, step->access, 0,
+                                                 &run->pointer[s], &error);
+    add_count(run, &counts->tries);
+    if (status == MUSTER_TIMEOUT) {
+        add_count(run, &counts->refused);
+        return true;
+    }
+    if (status != MUSTER_OK) return fail_status(run, "trying to acquire in step", s, &error);
+    if (held) return fail(run, false, "step %" PRIu32 " got a buffer that step %" PRIu32 " holds", s, step->of);
+    bool same =
+        compare(run, "acquired in step", s, step->offset, run->pointer[s], run->expected->acquired[s], step->bytes);
+    void *pointer = run->pointer[s];
+    run->pointer[s] = NULL;
+    if (muster_buffer_release(run->buffer[step->buffer], pointer, &error) != MUSTER_OK)
+        return fail_status(run, "releasing in step", s, &error);
+    return same;
+}
+
+/* Runs and graphs go on using the buffer; nothing that is built later may name it. */
+static bool do_destroy(execution *run, uint32_t s) {
+    const sc_step *step = &run->scenario->step[s];
+    for (uint32_t g = 0; g < run->scenario->graph_count; g++)
+        if (!run->graph[g] && !build_graph(run, g)) return false;
+    muster_buffer_destroy(run->buffer[step->buffer]);
+    run->buffer[step->buffer] = NULL;
+    add_count(run, &run->executor->counts->destroyed_in_use);
+    return true;
 }
 
 static bool do_release(execution *run, uint32_t s) {
@@ -240,6 +292,25 @@ static void pass_turn(execution *run) {
     pthread_mutex_unlock(&run->lock);
 }
 
+static bool do_step(execution *run, uint32_t s) {
+    switch (run->scenario->step[s].kind) {
+        case SC_SUBMIT: return do_submit(run, s);
+        case SC_SET: return do_set(run, s);
+        case SC_ACQUIRE: return do_acquire(run, s);
+        case SC_RELEASE: return do_release(run, s);
+        case SC_TRY: return do_try(run, s);
+        case SC_DESTROY: return do_destroy(run, s);
+        default: return true;
+    }
+}
+
+static void count_early(execution *run, sc_step_kind kind) {
+    sc_counts *counts = run->executor->counts;
+    add_count(run, &counts->early);
+    if (kind == SC_SUBMIT) add_count(run, &counts->early_submits);
+    if (kind == SC_ACQUIRE) add_count(run, &counts->early_acquires);
+}
+
 typedef struct worker {
     execution *run;
     uint32_t thread;
@@ -252,15 +323,13 @@ static void *work(void *argument) {
         const sc_step *step = &run->scenario->step[s];
         if (step->thread != self->thread) continue;
         if (!take_turn(run, s)) return NULL;
-        bool ok = true;
-        if (!step->dropped) switch (step->kind) {
-                case SC_SUBMIT: ok = do_submit(run, s); break;
-                case SC_SET: ok = do_set(run, s); break;
-                case SC_ACQUIRE: ok = do_acquire(run, s); break;
-                case SC_RELEASE: ok = do_release(run, s); break;
-                case SC_WAIT: break;
-            }
-        if (!ok) return NULL;
+        if (!step->dropped && step->early) {
+            count_early(run, step->kind);
+            pass_turn(run);
+            if (!do_step(run, s)) return NULL;
+            continue;
+        }
+        if (!step->dropped && !do_step(run, s)) return NULL;
         pass_turn(run);
         if (!step->dropped && step->kind == SC_WAIT && !wait_for(run, step->of)) return NULL;
     }
@@ -331,6 +400,11 @@ static bool check_results(execution *run, uint32_t s) {
 static bool finish(execution *run) {
     const scenario *scenario = run->scenario;
     muster_error error;
+    /* Runs keep what they need. */
+    for (uint32_t g = 0; g < scenario->graph_count && scenario->seed % 4 == 0; g++) {
+        muster_graph_destroy(run->graph[g]);
+        run->graph[g] = NULL;
+    }
     /* Half of the scenarios read their buffers while runs are unfinished, and so test that acquire waits. */
     for (int late = 0; late < 2; late++) {
         if ((scenario->seed & 1) == (uint64_t)late) {
@@ -340,6 +414,7 @@ static bool finish(execution *run) {
             for (uint32_t b = 0; b < scenario->buffer_count; b++) {
                 void *pointer;
                 uint32_t bytes = scenario->buffer[b].bytes;
+                if (!run->buffer[b]) continue; /* destroyed */
                 if (muster_buffer_acquire(run->buffer[b], 0, bytes, MUSTER_READ, run->executor->timeout_ns, &pointer,
                                           &error) != MUSTER_OK)
                     return fail_status(run, "acquiring at the end buffer", b, &error);
@@ -356,11 +431,17 @@ static bool finish(execution *run) {
  * memory can be freed. */
 static void quiesce(execution *run) {
     for (uint32_t s = 0; s < run->scenario->step_count; s++)
-        if (run->scenario->step[s].kind == SC_ACQUIRE && run->pointer[s])
-            muster_buffer_release(run->buffer[run->scenario->step[s].buffer], run->pointer[s], NULL);
-    for (uint32_t s = 0; s < run->scenario->step_count; s++)
-        if (run->run[s] && muster_run_wait(run->run[s], run->executor->timeout_ns, NULL) == MUSTER_TIMEOUT)
-            run->failure->hang = true;
+        if (run->pointer[s]) muster_buffer_release(run->buffer[run->scenario->step[s].buffer], run->pointer[s], NULL);
+    for (uint32_t s = 0; s < run->scenario->step_count; s++) {
+        muster_error error;
+        muster_status status =
+            run->run[s] ? muster_run_wait(run->run[s], run->executor->timeout_ns, &error) : MUSTER_OK;
+        size_t used = strlen(run->failure->text);
+        if (status == MUSTER_TIMEOUT) run->failure->hang = true;
+        if (status != MUSTER_OK)
+            snprintf(run->failure->text + used, sizeof run->failure->text - used,
+                     "; the run of step %" PRIu32 ": %s: %s", s, muster_status_name(status), error.message);
+    }
 }
 
 bool scenario_execute(const sc_executor *executor, const scenario *scenario, const sc_expected *expected,
@@ -392,9 +473,11 @@ bool scenario_execute(const sc_executor *executor, const scenario *scenario, con
     return ok;
 }
 
-bool sc_executor_open(muster_runtime *runtime, uint64_t timeout_ns, sc_executor *executor, sc_failure *failure) {
+bool sc_executor_open(muster_runtime *runtime, uint64_t timeout_ns, sc_counts *counts, sc_executor *executor,
+                      sc_failure *failure) {
     muster_error error;
     memset(executor, 0, sizeof *executor);
+    executor->counts = counts;
     executor->runtime = runtime;
     executor->timeout_ns = timeout_ns;
     muster_status status =

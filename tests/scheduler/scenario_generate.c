@@ -5,6 +5,8 @@
 
 typedef struct generator {
     uint64_t state;
+    uint32_t largest_bytes;
+    bool destroyed[SC_MAX_BUFFERS];
     scenario *out;
 } generator;
 
@@ -37,6 +39,8 @@ static void generate_buffers(generator *gen) {
         uint32_t kind = b == 0 ? 9 : below(gen, 8);
         buffer->kind = kind == 0 ? SC_F32 : kind == 1 ? SC_F64 : SC_RAW;
         buffer->bytes = log_uniform(gen, chance(gen, 10) ? 65536 : 6000);
+        if (gen->largest_bytes && chance(gen, 50))
+            buffer->bytes = gen->largest_bytes / 4 + below(gen, gen->largest_bytes / 4 * 3);
         if (b == 0 && buffer->bytes < 512) buffer->bytes += 512; /* room for any operation */
         if (buffer->kind != SC_RAW || !chance(gen, 15)) buffer->bytes = (buffer->bytes + 7) & ~7u;
         buffer->host = chance(gen, 60);
@@ -261,7 +265,8 @@ static bool takes_value(const sc_job *job) {
 static sc_step *add_step(generator *gen, sc_step_kind kind) {
     scenario *out = gen->out;
     sc_step *step = &out->step[out->step_count++];
-    *step = (sc_step){.kind = kind, .thread = below(gen, out->threads), .seed = sc_random(&gen->state)};
+    *step = (sc_step){.kind = kind, .thread = below(gen, out->threads), .of = SC_NO_STEP};
+    step->seed = sc_random(&gen->state);
     return step;
 }
 
@@ -275,12 +280,10 @@ static void add_set(generator *gen) {
     step->job = job;
 }
 
-/* While it is held only steps that do not wait follow: submits and sets. */
-static void add_acquisition(generator *gen) {
-    uint32_t acquiring = gen->out->step_count;
-    sc_step *step = add_step(gen, SC_ACQUIRE);
-    step->buffer = below(gen, gen->out->buffer_count);
-    step->access = (muster_access)(1 + below(gen, 3));
+/* Any part of any buffer that is still there. False: there is none. */
+static bool choose_part_of(generator *gen, sc_step *step, uint32_t chosen) {
+    step->buffer = chosen;
+    if (gen->destroyed[step->buffer]) return false;
     const sc_buffer *buffer = &gen->out->buffer[step->buffer];
     uint32_t width = buffer->kind == SC_RAW ? 1 : buffer->kind == SC_F32 ? 4 : 8;
     uint32_t elements = chance(gen, 40) ? buffer->bytes / width : log_uniform(gen, buffer->bytes / width);
@@ -288,44 +291,102 @@ static void add_acquisition(generator *gen) {
     place(gen, step->buffer, elements, width, &range);
     step->offset = range.offset;
     step->bytes = range.bytes;
+    return true;
+}
+
+static bool choose_part(generator *gen, sc_step *step) {
+    return choose_part_of(gen, step, below(gen, gen->out->buffer_count));
+}
+
+/* The step added last is kept or taken back. */
+static bool keep_step(generator *gen, bool keep) {
+    if (!keep) gen->out->step_count--;
+    return keep;
+}
+
+static void add_wait(generator *gen) {
+    uint32_t of = below(gen, gen->out->step_count), index = gen->out->step_count;
+    if (gen->out->step[of].kind != SC_SUBMIT) return;
+    add_step(gen, SC_WAIT)->of = of;
+    keep_step(gen, !sc_step_would_block(gen->out, index));
+}
+
+/* At any moment for reading; for writing only what must fail, for what it wrote would depend on the moment. */
+static void add_try(generator *gen) {
+    uint32_t index = gen->out->step_count, buffer = below(gen, gen->out->buffer_count);
+    sc_step *step = add_step(gen, SC_TRY);
+    step->access = (muster_access)(1 + below(gen, 3));
+    /* Rather one that is in other hands. */
+    for (uint32_t tries = 0; tries < 20 && sc_step_holder(gen->out, index, buffer, step->access) == SC_NO_STEP; tries++)
+        buffer = below(gen, gen->out->buffer_count);
+    if (!keep_step(gen, choose_part_of(gen, step, buffer))) return;
+    step->of = sc_step_holder(gen->out, index, step->buffer, step->access);
+    if (step->of == SC_NO_STEP) step->access = MUSTER_READ;
+    step->of = sc_step_holder(gen->out, index, step->buffer, step->access);
+}
+
+static void add_destroy(generator *gen) {
+    uint32_t index = gen->out->step_count;
+    sc_step *step = add_step(gen, SC_DESTROY);
+    if (!keep_step(gen,
+                   choose_part(gen, step) && sc_step_holder(gen->out, index, step->buffer, MUSTER_WRITE) == SC_NO_STEP))
+        return;
+    gen->destroyed[step->buffer] = true;
+}
+
+enum { ROOM_FOR_RELEASES = 6 };
+
+static void add_steps(generator *gen, uint32_t depth);
+
+static void add_acquisition(generator *gen, uint32_t depth) {
+    uint32_t acquiring = gen->out->step_count;
+    sc_step *step = add_step(gen, SC_ACQUIRE);
+    step->access = (muster_access)(1 + below(gen, 3));
+    if (!keep_step(gen, choose_part(gen, step) && !sc_step_would_block(gen->out, acquiring))) return;
+    step->tries = below(gen, 3);
+    if (chance(gen, 30)) step->patience_ns = UINT64_C(1) << below(gen, 18);
     uint32_t thread = step->thread;
-    for (uint32_t held = below(gen, 3); held > 0; held--)
-        if (chance(gen, 70))
-            add_submit(gen);
-        else
-            add_set(gen);
+    add_steps(gen, depth + 1);
     sc_step *release = add_step(gen, SC_RELEASE);
     release->of = acquiring;
     release->thread = thread;
 }
 
-static void add_wait(generator *gen) {
-    uint32_t of = below(gen, gen->out->step_count);
-    if (gen->out->step[of].kind != SC_SUBMIT) return;
-    add_step(gen, SC_WAIT)->of = of;
+static void add_any_step(generator *gen, uint32_t depth) {
+    uint32_t dice = below(gen, 20);
+    if (dice < 8)
+        add_submit(gen);
+    else if (dice < 11)
+        add_set(gen);
+    else if (dice < 16 && depth < 3)
+        add_acquisition(gen, depth);
+    else if (dice < 18)
+        add_try(gen);
+    else if (dice < 19 || chance(gen, 80))
+        add_wait(gen);
+    else
+        add_destroy(gen);
+}
+
+/* Between an acquire and its release. */
+static void add_steps(generator *gen, uint32_t depth) {
+    for (uint32_t left = below(gen, 5); left > 0 && gen->out->step_count < SC_MAX_STEPS - ROOM_FOR_RELEASES; left--)
+        add_any_step(gen, depth);
 }
 
 static void generate_steps(generator *gen) {
-    uint32_t wanted = 2 + log_uniform(gen, SC_MAX_STEPS - 8);
+    uint32_t wanted = 2 + log_uniform(gen, SC_MAX_STEPS - 2 * ROOM_FOR_RELEASES);
     add_submit(gen);
-    while (gen->out->step_count < wanted) {
-        uint32_t dice = below(gen, 10);
-        if (dice < 4)
-            add_submit(gen);
-        else if (dice < 6)
-            add_set(gen);
-        else if (dice < 8)
-            add_acquisition(gen);
-        else
-            add_wait(gen);
-    }
+    while (gen->out->step_count < wanted) add_any_step(gen, 0);
+    for (uint32_t s = 0; s < gen->out->step_count && gen->out->threads > 1; s++)
+        gen->out->step[s].early = chance(gen, 60) && sc_step_may_be_early(gen->out, s);
 }
 
-void scenario_generate(uint64_t seed, uint32_t devices, scenario *out) {
+void scenario_generate(uint64_t seed, uint32_t devices, uint32_t largest_bytes, scenario *out) {
     memset(out, 0, sizeof *out);
     /* Not the seed itself: neighbouring seeds must not give shifted sequences. */
     uint64_t mixed = seed * 16 + devices;
-    generator gen = {.state = sc_random(&mixed), .out = out};
+    generator gen = {.state = sc_random(&mixed), .largest_bytes = largest_bytes, .out = out};
     out->seed = seed;
     out->devices = devices;
     out->threads = chance(&gen, 50) ? 1 : 2 + below(&gen, SC_MAX_THREADS - 1);
@@ -333,6 +394,50 @@ void scenario_generate(uint64_t seed, uint32_t devices, scenario *out) {
     out->graph_count = 1 + below(&gen, SC_MAX_GRAPHS);
     for (uint32_t g = 0; g < out->graph_count; g++) generate_graph(&gen, &out->graph[g]);
     generate_steps(&gen);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- memory -- */
+
+static uint64_t bucket(uint64_t bytes) {
+    const uint64_t step = 2 << 20;
+    uint64_t power = 1;
+    if (bytes > step) return (bytes + step - 1) / step * step;
+    while (power < bytes) power *= 2;
+    return power;
+}
+
+static uint64_t job_needed_bytes(const scenario *scenario, const sc_job *job) {
+    bool counted[SC_MAX_BUFFERS] = {false};
+    uint64_t sum = 0;
+    for (uint32_t r = 0; r < job->range_count; r++) {
+        const sc_range *range = &job->range[r];
+        if (!range->bytes || (counted[range->buffer] && !job->sharded)) continue;
+        counted[range->buffer] = true;
+        sum += bucket(scenario->buffer[range->buffer].bytes);
+        if (job->sharded && range->cut == MUSTER_CUT_REDUCE) sum += bucket(range->bytes);
+    }
+    return sum;
+}
+
+uint64_t scenario_needed_bytes(const scenario *scenario) {
+    uint64_t largest = 0;
+    for (uint32_t g = 0; g < scenario->graph_count; g++)
+        for (uint32_t j = 0; j < scenario->graph[g].job_count; j++) {
+            uint64_t needed = job_needed_bytes(scenario, &scenario->graph[g].job[j]);
+            if (needed > largest) largest = needed;
+        }
+    for (uint32_t s = 0; s < scenario->step_count; s++) {
+        const sc_step *step = &scenario->step[s];
+        const sc_buffer *buffer = &scenario->buffer[step->buffer];
+        if (step->kind == SC_DESTROY && buffer->host) largest += 2 * bucket(buffer->bytes); /* several parts */
+    }
+    return largest;
+}
+
+uint64_t scenario_total_bytes(const scenario *scenario) {
+    uint64_t sum = 0;
+    for (uint32_t b = 0; b < scenario->buffer_count; b++) sum += bucket(scenario->buffer[b].bytes);
+    return sum;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- checks -- */
@@ -362,22 +467,6 @@ static const char *check_job(const scenario *scenario, const sc_graph *graph, ui
     return NULL;
 }
 
-/* Between an acquire and its release nothing may wait: a wait there might be for a run that waits for the release. */
-static const char *check_steps(const scenario *scenario) {
-    uint32_t held = 0;
-    for (uint32_t s = 0; s < scenario->step_count; s++) {
-        const sc_step *step = &scenario->step[s];
-        if (step->thread >= scenario->threads) return "a step names no thread";
-        if (held && (step->kind == SC_ACQUIRE || step->kind == SC_WAIT)) return "a step waits while a buffer is held";
-        if (step->kind == SC_ACQUIRE) held++;
-        if (step->kind == SC_RELEASE && (held-- == 0 || scenario->step[step->of].thread != step->thread))
-            return "a release has no acquire";
-        if (step->kind == SC_WAIT && (step->of >= s || scenario->step[step->of].kind != SC_SUBMIT))
-            return "a wait has no submit";
-    }
-    return held ? "a buffer is never released" : NULL;
-}
-
 const char *scenario_check(const scenario *scenario) {
     for (uint32_t g = 0; g < scenario->graph_count; g++) {
         const sc_graph *graph = &scenario->graph[g];
@@ -390,5 +479,5 @@ const char *scenario_check(const scenario *scenario) {
         for (uint32_t j = 0; j < graph->job_count; j++)
             if (ancestors[j] >> j & 1) return "a graph has a cycle";
     }
-    return check_steps(scenario);
+    return sc_steps_check(scenario);
 }

@@ -39,7 +39,8 @@ static bool allocate(const scenario *scenario, sc_expected *expected) {
         if (!(expected->final[b] = malloc(scenario->buffer[b].bytes))) return false;
     for (uint32_t s = 0; s < scenario->step_count; s++) {
         const sc_step *step = &scenario->step[s];
-        if (step->kind == SC_ACQUIRE && step->access != MUSTER_WRITE && !step->dropped)
+        bool reads = step->kind == SC_ACQUIRE ? step->access != MUSTER_WRITE : step->kind == SC_TRY;
+        if (reads && !step->dropped)
             if (!(expected->acquired[s] = malloc(step->bytes))) return false;
     }
     return true;
@@ -60,8 +61,8 @@ static void model_step(scenario *state, uint32_t s, sc_expected *expected) {
             if (step->access != MUSTER_WRITE) memcpy(expected->acquired[s], range, step->bytes);
             if (step->access != MUSTER_READ) sc_user_write(step, state->buffer[step->buffer].kind, range);
             break;
-        case SC_RELEASE:
-        case SC_WAIT: break;
+        case SC_TRY: memcpy(expected->acquired[s], range, step->bytes); break;
+        default: break;
     }
 }
 

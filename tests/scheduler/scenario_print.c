@@ -44,16 +44,24 @@ static void print_job(const sc_job *job, uint32_t index, FILE *file) {
 
 static void print_step(const scenario *scenario, uint32_t index, FILE *file) {
     const sc_step *step = &scenario->step[index];
-    fprintf(file, "  step %" PRIu32 " (thread %" PRIu32 "): ", index, step->thread);
+    fprintf(file, "  step %" PRIu32 " (thread %" PRIu32 "%s): ", index, step->thread, step->early ? ", early" : "");
     switch (step->kind) {
         case SC_SUBMIT: fprintf(file, "submit graph %" PRIu32, step->graph); break;
         case SC_SET: fprintf(file, "set the value of graph %" PRIu32 " job %" PRIu32, step->graph, step->job); break;
         case SC_ACQUIRE:
-            fprintf(file, "acquire b%" PRIu32 "[%" PRIu32 " +%" PRIu32 "] to %s", step->buffer, step->offset,
-                    step->bytes, access_name(step->access));
+        case SC_TRY:
+            fprintf(file, "%s b%" PRIu32 "[%" PRIu32 " +%" PRIu32 "] to %s",
+                    step->kind == SC_TRY ? "try to acquire" : "acquire", step->buffer, step->offset, step->bytes,
+                    access_name(step->access));
+            if (step->tries) fprintf(file, " after %" PRIu32 " attempts without waiting", step->tries);
+            if (step->patience_ns) fprintf(file, " and one of %" PRIu64 " ns", step->patience_ns);
+            if (step->kind == SC_TRY && step->of != SC_NO_STEP)
+                fprintf(file, " while step %" PRIu32 " holds it", step->of);
             break;
+        case SC_DESTROY: fprintf(file, "destroy b%" PRIu32, step->buffer); break;
         case SC_RELEASE: fprintf(file, "release what step %" PRIu32 " acquired", step->of); break;
         case SC_WAIT: fprintf(file, "wait for the run of step %" PRIu32, step->of); break;
+        case SC_STEP_KINDS: break;
     }
     fputc('\n', file);
 }

@@ -21,7 +21,7 @@ static void generated_scenarios_are_valid(void **state) {
     (void)state;
     scenario *scenario = new_scenario();
     for (uint64_t seed = 0; seed < 3000; seed++) {
-        scenario_generate(seed, 1 + seed % 8, scenario);
+        scenario_generate(seed, 1 + seed % 8, seed % 3 ? 0 : 1 << 20, scenario);
         const char *wrong = scenario_check(scenario);
         if (wrong) {
             scenario_print(scenario, stderr);
@@ -35,10 +35,10 @@ static void a_seed_gives_the_same_scenario(void **state) {
     (void)state;
     scenario *one = new_scenario(), *other = new_scenario();
     memset(other, 0xff, sizeof *other);
-    scenario_generate(77, 3, one);
-    scenario_generate(77, 3, other);
+    scenario_generate(77, 3, 0, one);
+    scenario_generate(77, 3, 0, other);
     assert_memory_equal(one, other, sizeof *one);
-    scenario_generate(78, 3, other);
+    scenario_generate(78, 3, 0, other);
     assert_memory_not_equal(one, other, sizeof *one);
     free(one);
     free(other);
@@ -47,13 +47,18 @@ static void a_seed_gives_the_same_scenario(void **state) {
 static void everything_is_generated(void **state) {
     (void)state;
     scenario *scenario = new_scenario();
-    uint32_t operations[SC_OP_COUNT] = {0}, sharded[SC_OP_COUNT] = {0}, steps[5] = {0}, access[4] = {0};
+    uint32_t operations[SC_OP_COUNT] = {0}, sharded[SC_OP_COUNT] = {0}, steps[SC_STEP_KINDS] = {0}, access[4] = {0};
     uint32_t pinned = 0, backward = 0, short_slices = 0, axis[3] = {0}, threads[SC_MAX_THREADS + 1] = {0}, empty = 0;
+    uint32_t early = 0, held_tries = 0, nested = 0;
     for (uint64_t seed = 0; seed < 500; seed++) {
-        scenario_generate(seed, 4, scenario);
+        scenario_generate(seed, 4, 0, scenario);
         threads[scenario->threads]++;
         for (uint32_t s = 0; s < scenario->step_count; s++) {
-            steps[scenario->step[s].kind]++;
+            const sc_step *step = &scenario->step[s];
+            steps[step->kind]++;
+            early += step->early;
+            held_tries += step->kind == SC_TRY && step->of != SC_NO_STEP;
+            nested += s && step->kind == SC_ACQUIRE && scenario->step[s - 1].kind == SC_ACQUIRE;
             if (scenario->step[s].kind == SC_ACQUIRE) access[scenario->step[s].access]++;
         }
         for (uint32_t g = 0; g < scenario->graph_count; g++) {
@@ -76,7 +81,8 @@ static void everything_is_generated(void **state) {
         assert_true(operations[op] > 20);
         if (sc_op_entry((sc_op)op)) assert_true(sharded[op] > 5);
     }
-    for (int kind = 0; kind < 5; kind++) assert_true(steps[kind] > 100);
+    for (int kind = 0; kind < SC_STEP_KINDS; kind++) assert_true(steps[kind] > (kind == SC_DESTROY ? 20 : 100));
+    assert_true(early > 300 && held_tries > 50 && nested > 30);
     for (int a = 0; a < 3; a++) assert_true(axis[a] > 50 && access[a + 1] > 50);
     for (int t = 1; t <= SC_MAX_THREADS; t++) assert_true(threads[t] > 20);
     assert_true(pinned > 100 && backward > 50 && short_slices > 100 && empty > 5);
@@ -109,7 +115,7 @@ static void leaving_out_a_job_shows(void **state) {
     scenario *whole = new_scenario(), *less = new_scenario();
     uint32_t tried = 0, seen = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
-        scenario_generate(seed, 2, whole);
+        scenario_generate(seed, 2, 0, whole);
         only_one_submit(whole);
         memcpy(less, whole, sizeof *less);
         uint32_t j = (uint32_t)(seed % whole->graph[0].job_count);
@@ -127,7 +133,7 @@ static void swapping_conflicting_neighbours_shows(void **state) {
     scenario *whole = new_scenario(), *swapped = new_scenario();
     uint32_t tried = 0, seen = 0;
     for (uint64_t seed = 0; seed < 2000; seed++) {
-        scenario_generate(seed, 2, whole);
+        scenario_generate(seed, 2, 0, whole);
         only_one_submit(whole);
         sc_graph *graph = &whole->graph[0];
         if (graph->job_count < 2) continue;
@@ -150,7 +156,7 @@ static void independent_jobs_commute_in_the_model(void **state) {
     scenario *whole = new_scenario(), *swapped = new_scenario();
     uint32_t tried = 0;
     for (uint64_t seed = 0; seed < 2000; seed++) {
-        scenario_generate(seed, 2, whole);
+        scenario_generate(seed, 2, 0, whole);
         only_one_submit(whole);
         sc_graph *graph = &whole->graph[0];
         if (graph->job_count < 2) continue;
@@ -173,7 +179,7 @@ static void sums_of_numbers_stay_exact(void **state) {
     scenario *scenario = new_scenario();
     for (uint64_t seed = 0; seed < 500; seed++) {
         sc_expected expected;
-        scenario_generate(seed, 2, scenario);
+        scenario_generate(seed, 2, 0, scenario);
         assert_true(scenario_model(scenario, &expected));
         for (uint32_t b = 0; b < scenario->buffer_count; b++) {
             const sc_buffer *buffer = &scenario->buffer[b];
@@ -243,11 +249,70 @@ static void kernels_do_what_is_described(void **state) {
     assert_int_not_equal(total, 0);
 }
 
+/* The steps' checks see what they are there for. */
+static void steps_that_could_wait_for_ever_are_found(void **state) {
+    (void)state;
+    scenario *scenario = new_scenario();
+    memset(scenario, 0, sizeof *scenario);
+    *scenario = (struct scenario){
+        .devices = 1, .threads = 2, .buffer_count = 2, .graph_count = 1, .buffer = {{.bytes = 8}, {.bytes = 8}}};
+    scenario->graph[0] = (sc_graph){.job_count = 1,
+                                    .job = {{.op = SC_COPY,
+                                             .range_count = 2,
+                                             .range = {{.buffer = 0, .bytes = 8, .access = MUSTER_WRITE},
+                                                       {.buffer = 1, .bytes = 8, .access = MUSTER_READ}}}}};
+    sc_step *step = scenario->step;
+    step[0] = (sc_step){.kind = SC_ACQUIRE, .buffer = 1, .bytes = 8, .access = MUSTER_WRITE, .of = SC_NO_STEP};
+    step[1] = (sc_step){.kind = SC_SUBMIT, .thread = 1};
+    step[2] = (sc_step){.kind = SC_WAIT, .thread = 1, .of = 1};
+    step[3] = (sc_step){.kind = SC_RELEASE, .of = 0};
+    scenario->step_count = 4;
+    assert_string_equal(sc_steps_check(scenario), "a step may wait for a release after it");
+    /* Nor can buffer 0 be had, which the run behind that writes. */
+    step[2] = (sc_step){.kind = SC_ACQUIRE, .thread = 1, .buffer = 0, .bytes = 8, .access = MUSTER_READ};
+    step[4] = (sc_step){.kind = SC_RELEASE, .thread = 1, .of = 2};
+    scenario->step_count = 5;
+    assert_string_equal(sc_steps_check(scenario), "a step may wait for a release after it");
+    step[0].access = MUSTER_READ; /* the run only reads what is held */
+    assert_null(sc_steps_check(scenario));
+    step[1].early = true;
+    assert_null(sc_steps_check(scenario)); /* the thread's next step comes at once */
+    step[1].thread = 0;
+    assert_string_equal(sc_steps_check(scenario), "an early step can be told from a late one");
+    free(scenario);
+}
+
+/* What a job needs, by hand. */
+static void needed_memory_is_counted(void **state) {
+    (void)state;
+    scenario *scenario = new_scenario();
+    memset(scenario, 0, sizeof *scenario);
+    scenario->buffer_count = 3;
+    scenario->buffer[0].bytes = 1000;
+    scenario->buffer[1].bytes = (2 << 20) + 1;
+    scenario->buffer[2].bytes = 8;
+    scenario->graph_count = 1;
+    scenario->graph[0].job_count = 1;
+    sc_job *job = &scenario->graph[0].job[0];
+    *job = (sc_job){
+        .range_count = 3,
+        .range = {{.buffer = 0, .bytes = 4}, {.buffer = 0, .offset = 8, .bytes = 4}, {.buffer = 1, .bytes = 4}}};
+    assert_int_equal(scenario_needed_bytes(scenario), 1024 + (4 << 20)); /* one buffer twice is there once */
+    assert_int_equal(scenario_total_bytes(scenario), 1024 + (4 << 20) + 8);
+    job->sharded = true; /* parts that are apart */
+    assert_int_equal(scenario_needed_bytes(scenario), 2 * 1024 + (4 << 20));
+    job->range[0].cut = MUSTER_CUT_REDUCE;
+    assert_int_equal(scenario_needed_bytes(scenario), 2 * 1024 + 4 + (4 << 20));
+    free(scenario);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generated_scenarios_are_valid),
         cmocka_unit_test(a_seed_gives_the_same_scenario),
         cmocka_unit_test(everything_is_generated),
+        cmocka_unit_test(steps_that_could_wait_for_ever_are_found),
+        cmocka_unit_test(needed_memory_is_counted),
         cmocka_unit_test(leaving_out_a_job_shows),
         cmocka_unit_test(swapping_conflicting_neighbours_shows),
         cmocka_unit_test(independent_jobs_commute_in_the_model),
