@@ -844,7 +844,7 @@ MUSTER_API muster_status muster_run_open(muster_runtime *runtime, muster_run **r
  * where they share a buffer, and a job that fails concerns later graphs only through the data it leaves undefined. Jobs are
  * numbered through: job j of the graph is job *first + j of the run (`first` may be NULL), and graphs that several threads add are
  * numbered in the order in which they take effect. A graph may be added again, and to several runs. What is kept of a graph to answer
- * muster_run_job_result, it and 48 bytes a job, is freed with the run.
+ * muster_run_job_result, it and 56 bytes a job, is freed with the run.
  * Errors, and nothing was added: those of muster_submit; INVALID_STATE when the run is closed or was submitted; CANCELLED or
  * DEADLINE_PASSED when it was ended early; LIMIT_REACHED (2^32 - 1 jobs in all). */
 MUSTER_API muster_status muster_run_add(muster_run *run, muster_graph *graph, muster_job *first, muster_error *error);
@@ -883,7 +883,7 @@ MUSTER_API muster_status muster_run_set_deadline(muster_run *run, uint64_t timeo
  * callbacks of the runtime one after the other; at once, but still on that thread, when it has ended already. Several may be asked
  * for, and are called in that order. `run` is valid during the call, also when its handle was destroyed before.
  * The callback may call everything but muster_runtime_destroy (INVALID_STATE): submit, acquire, destroy the run. While it takes its
- * time no other callback of the runtime runs, so it must not wait for one. */
+ * time no other callback and no host job of the runtime runs, so it must not wait for one, nor for a run that has one. */
 MUSTER_API muster_status muster_run_on_complete(muster_run *run,
                                                 void (*fn)(void *user, muster_run *run, muster_status status),
                                                 void *user, muster_error *error);

@@ -135,7 +135,7 @@ static void judge_task(mu_actor *actor, muster_run *run, mu_task *task, uint64_t
     } else if (is_hit(actor, run, node, number, &device)) {
         mu_fail(&error, MUSTER_DATA_UNDEFINED,
                 "job %u on device %d worked on what was lost on device %d while both were under way; submit it again",
-                node->job, actor->index, device);
+                mu_run_job(run, node), actor->index, device);
         mu_run_fail(run, task, MUSTER_DATA_UNDEFINED, &error);
     } else {
         return;
@@ -191,8 +191,8 @@ static void fail_suspect(mu_actor *actor, muster_run *run, mu_task *task, uint64
     const mu_node *node = &run->graph->nodes[task->node];
     muster_error error = actor->loss;
     if (actor->loss.status == MUSTER_DEVICE_LOST && !mu_runtime_check(actor->runtime, NULL))
-        mu_fail(&error, MUSTER_DEVICE_LOST, "job %u was in flight on device %d when that was lost: %.380s", node->job,
-                actor->index, actor->loss.message);
+        mu_fail(&error, MUSTER_DEVICE_LOST, "job %u was in flight on device %d when that was lost: %.380s",
+                mu_run_job(run, node), actor->index, actor->loss.message);
     else if (node->kind == MU_NODE_DISPATCH)
         mu_fail(&error, actor->loss.status, "in flight: kernel %.64s of job %u; %.380s", mu_node_kernel_name(node),
                 mu_run_job(run, node), actor->loss.message);
@@ -262,8 +262,8 @@ bool mu_loss_forward(mu_actor *actor) {
         else if (mu_task_is_spoilt(run, node))
             mu_fail(&error, MUSTER_PREDECESSOR_FAILED, "a predecessor was lost with its device");
         else if (actor->loss.status == MUSTER_DEVICE_LOST)
-            mu_fail(&error, MUSTER_DEVICE_LOST, "job %u can run on device %d only, which is lost: %.380s", node->job,
-                    actor->index, actor->loss.message);
+            mu_fail(&error, MUSTER_DEVICE_LOST, "job %u can run on device %d only, which is lost: %.380s",
+                    mu_run_job(run, node), actor->index, actor->loss.message);
         mu_enqueue_failed(actor, run, task, &error);
     }
     return any;

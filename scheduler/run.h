@@ -20,7 +20,7 @@ typedef enum mu_task_state {
 } mu_task_state;
 
 /* The part of a job that changes while it runs. Written by whoever holds the task: the thread that releases its last
- * predecessor, then the actor it is posted to. 48 bytes: a run of ten million jobs must stay small. */
+ * predecessor, then the actor it is posted to. 56 bytes: a run of ten million jobs must stay small. */
 typedef struct mu_task {
     mu_message message; /* kind: MU_MAIL_TASKS or MU_MAIL_AWAIT */
     uint32_t run;       /* slot in the runtime's run table */
@@ -40,6 +40,7 @@ typedef struct mu_task {
     bool held;              /* its instances are held until its input has arrived (scheduler/bind.h) */
     mu_task_ref epoch_next; /* next task of its epoch */
 } mu_task;
+_Static_assert(sizeof(mu_task) == 56, "a task has grown");
 
 typedef struct mu_completion mu_completion;
 typedef struct mu_host_task mu_host_task;
