@@ -119,6 +119,7 @@ static muster_status add_partials(muster_graph *graph, muster_job job, const mu_
         if (!is_reduced(arg)) continue;
         status = mu_buffer_create_internal(graph->handle.runtime, mu_arg_bytes(arg), &partials[i], error);
         if (!status) status = mu_reduce_add_fill(graph, job, pin, arg, partials[i], error);
+        if (!status) graph->nodes[graph->node_count - 1].flags |= MU_NODE_SHARD;
     }
     return status;
 }

@@ -51,6 +51,15 @@ static void acquire_fails(muster_buffer *buffer, muster_status status, const cha
     assert_ptr_equal(pointer, &reported);
 }
 
+/* The device, which is held, has been given so many launches. */
+static void wait_for_launches(const fixture *fixture, int device, uint64_t launches) {
+    muster_device_stats stats = {.struct_size = sizeof stats};
+    do {
+        sched_yield();
+        OK(muster_device_get_stats(fixture->runtime, device, &stats, &reported));
+    } while (stats.launches < launches);
+}
+
 static void jobs_there_end_and_jobs_elsewhere_go_on(void **state) {
     (void)state;
     fixture fixture;
@@ -60,6 +69,7 @@ static void jobs_there_end_and_jobs_elsewhere_go_on(void **state) {
     muster_run *lost = fixture_submit(&fixture, add_one(&fixture, there, 1));
     fixture_run(&fixture, add_one(&fixture, other, 2));
     assert_false(is_lost(&fixture, 1));
+    wait_for_launches(&fixture, 1, 1);
     lose(&fixture, 1);
     FAILS(MUSTER_DEVICE_LOST, "in flight on device 1|job 0", muster_run_wait(lost, fixture_wait_ns, &reported));
     assert_int_equal(reported.device, 1);
