@@ -111,9 +111,10 @@ static void judge_transfer(mu_actor *actor, const mu_transfer *transfer, uint64_
         /* Whoever wrote it since came after us, touches the mark, and fails too. */
         if (!(segment->valid & MU_LOCATION_DEVICE(actor->index)) || mu_coherence_stamp(table, i, actor->index) < number)
             continue;
-        segment->valid = 0;
+        /* Other devices may have it from here. What the host has is right: nothing comes there that is not judged. */
+        segment->valid &= MU_LOCATION_HOST;
+        if (segment->valid) continue;
         segment->undefined = true;
-        segment->zero = false;
         segment->lost_on = (int16_t)(transfer->from + 1);
     }
     mu_coherence_unlock(table);

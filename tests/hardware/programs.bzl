@@ -10,6 +10,8 @@ def program(suite, label, args = None, env = "", seconds = 300):
 _QUICKSTART = "examples/01_quickstart/expected_output.txt examples/01_quickstart/quickstart"
 _SCAN = "examples/02_scan/expected_output.txt examples/02_scan/scan --driver=%s --pattern=AA --pattern=TATA " + \
         "--pattern=GATTACA --pattern=ACA examples/02_scan/sample.txt"
+_PIPELINE = "examples/04_pipeline/expected_output.txt examples/04_pipeline/pipeline --driver=%s --output=/tmp --verify " + \
+            "examples/04_pipeline/sample.txt"
 
 PROGRAMS = [
     program("tests", "//tests/base:alloc_test"),
@@ -131,6 +133,10 @@ PROGRAMS = [
     program("bench", "//tests/bench:sim_speed_bench"),
     program("examples", "//tests/examples:devices_output_test"),
     program("examples", "//tests/examples:devices_test"),
+    program("examples", "//tests/examples:pipeline_output_test"),
+    program("examples", "//tests/examples:pipeline_output_test", args = _PIPELINE % "cuda"),
+    program("examples", "//tests/examples:pipeline_test"),
+    program("examples", "//tests/examples:pipeline_test", args = "examples/04_pipeline/pipeline cuda"),
     program("examples", "//tests/examples:quickstart_test"),
     program("examples", "//tests/examples:quickstart_test", args = _QUICKSTART + " --driver=cuda"),
     program("examples", "//tests/examples:scan_output_test"),

@@ -225,6 +225,40 @@ static void what_depends_on_it_fails_wherever_it_runs(void **state) {
     fixture_close(&fixture);
 }
 
+/* A copy that another device takes of what is on its way to the lost one is garbage; what the host has is not. */
+static void content_at_home_stays(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 2);
+    uint32_t host[WORDS];
+    for (uint32_t i = 0; i < WORDS; i++) host[i] = 5;
+    muster_buffer *in = fixture_buffer(&fixture, BYTES, host), *sinks[2];
+    muster_run *runs[2];
+    muster_graph *graphs[2];
+    fixture_hold_all(&fixture, true);
+    for (int d = 1; d >= 0; d--) { /* uploaded to device 1, from there to device 0 */
+        sinks[d] = fixture_buffer(&fixture, BYTES, NULL);
+        graphs[d] = fixture_graph(&fixture);
+        muster_dispatch dispatch = fixture_dispatch(
+            fixture_kernel(&fixture, "mix32"), 16, 64,
+            ARGS(muster_buffer_arg(sinks[d], MUSTER_WRITE), muster_buffer_arg(in, MUSTER_READ), muster_u32_arg(1),
+                 muster_shard_offset_arg(64, WORDS, 4), muster_shard_count_arg(64, WORDS, 4)));
+        dispatch.pin_device = 1;
+        dispatch.device = d;
+        fixture_add(graphs[d], &dispatch);
+        runs[d] = fixture_submit(&fixture, graphs[d]);
+        wait_for_launches(&fixture, d, 1);
+    }
+    lose(&fixture, 1);
+    fixture_hold(&fixture, 0, false);
+    FAILS(MUSTER_DEVICE_LOST, "", muster_run_wait(runs[1], fixture_wait_ns, &reported));
+    muster_status status = muster_run_wait(runs[0], fixture_wait_ns, &reported);
+    assert_true(status == MUSTER_OK || status == MUSTER_DATA_UNDEFINED);
+    fixture_run(&fixture, graphs[0]);
+    assert_int_equal(fixture_word(in, WORDS - 1), 5);
+    fixture_close(&fixture);
+}
+
 /* A device lost before its first job: dispatches cut for all devices, graphs built before. */
 static void shards_go_elsewhere(void **state) {
     (void)state;
@@ -478,6 +512,7 @@ int main(void) {
         cmocka_unit_test(content),
         cmocka_unit_test(what_is_not_enqueued_goes_elsewhere),
         cmocka_unit_test(what_depends_on_it_fails_wherever_it_runs),
+        cmocka_unit_test(content_at_home_stays),
         cmocka_unit_test(shards_go_elsewhere),
         cmocka_unit_test(host_access_under_way),
         cmocka_unit_test(evictions_under_way),
