@@ -43,10 +43,12 @@ static bool is_over(mu_actor *actor, mu_fetch_part *part, muster_error *error) {
         part->failed = true;
         fail(part->fetch, &part->download.failure);
     }
-    if (part->pieces && !part->failed) over = false;
     /* What came out of an epoch that is not done may yet turn out to be lost. */
     uint64_t done = mu_timeline_done(&actor->timeline);
-    return over && done >= part->stamp && done >= part->fetch->after[actor->index];
+    if (!over || done < part->stamp) return false;
+    /* Now, not with the rest: another fetch may wait for these bytes, and this one for that one's. */
+    mu_download_end(actor, &part->download, MU_NOTE_ARRIVED);
+    return (!part->pieces || part->failed) && done >= part->fetch->after[actor->index];
 }
 
 static void plan_ranges(mu_fetch *fetch);
@@ -74,7 +76,7 @@ static void run_part(mu_actor *actor, mu_call *call) {
     if (!over) fail(fetch, &actor->loss);
     mu_pieces_drop(part->pieces);
     part->pieces = NULL;
-    mu_download_end(actor, &part->download, over ? MU_NOTE_ARRIVED : MU_NOTE_NOTHING);
+    mu_download_end(actor, &part->download, MU_NOTE_NOTHING); /* of a lost device */
     if (atomic_fetch_sub_explicit(&fetch->left, 1, memory_order_acq_rel) == 1 && !start_again(fetch))
         fetch->done(fetch);
 }

@@ -72,6 +72,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:admission_test"),
     program("tests", "//tests/scheduler:arrivals_test"),
     program("tests", "//tests/scheduler:buffer_test"),
+    program("tests", "//tests/scheduler:callback_random_test"),
     program("tests", "//tests/scheduler:callbacks_gpu_test"),
     program("tests", "//tests/scheduler:cancel_test"),
     program("tests", "//tests/scheduler:coherence_test"),
