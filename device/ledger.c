@@ -115,6 +115,8 @@ muster_status mu_ledger_init(mu_ledger *ledger, uint64_t total, uint64_t budget_
     ledger->total = total;
     ledger->budget = budget_bytes ? smaller(budget_bytes, total) : mu_budget_fraction(total, permille);
     ledger->live_permille = permille;
+    ledger->shared = NULL;
+    atomic_init(&ledger->held, 0);
     atomic_init(&ledger->committed, 0);
     atomic_init(&ledger->in_use, 0);
     atomic_init(&ledger->fixed, 0);
@@ -125,40 +127,46 @@ muster_status mu_ledger_init(mu_ledger *ledger, uint64_t total, uint64_t budget_
     return MUSTER_OK;
 }
 
-/* Live memory when `committed` bytes are taken. */
+void mu_ledger_device_init(mu_ledger_device *device) {
+    atomic_init(&device->committed, 0);
+    atomic_init(&device->held, 0);
+    atomic_init(&device->fixed, 0);
+    atomic_init(&device->ceiling, UINT64_MAX);
+}
+
+void mu_ledger_share(mu_ledger *ledger, mu_ledger_device *device, uint32_t count) {
+    ledger->budget /= count;
+    ledger->shared = device;
+}
+
+/* Live memory when `committed` bytes are taken: of a share, by all of them. */
 static uint64_t live_bytes(const mu_ledger *ledger, uint64_t committed) {
-    uint64_t ceiling = LOAD(ledger->ceiling);
+    uint64_t ceiling = ledger->shared ? LOAD(ledger->shared->ceiling) : LOAD(ledger->ceiling);
     if (ceiling == UINT64_MAX) return UINT64_MAX;
     return ceiling > committed ? ceiling - committed : 0;
 }
 
-static uint64_t available_bytes(const mu_ledger *ledger, uint64_t committed) {
-    uint64_t accounted = mu_accounted_headroom(ledger->budget, committed, 0);
+/* How much of the live memory may be taken. */
+static uint64_t live_headroom(const mu_ledger *ledger, uint64_t committed) {
     uint64_t live = live_bytes(ledger, committed);
-    if (live == UINT64_MAX) return accounted;
-    return smaller(accounted, mu_budget_fraction(live, ledger->live_permille));
+    return live == UINT64_MAX ? UINT64_MAX : mu_budget_fraction(live, ledger->live_permille);
 }
 
-uint64_t mu_ledger_available(const mu_ledger *ledger) { return available_bytes(ledger, LOAD(ledger->committed)); }
+static uint64_t committed_on_device(const mu_ledger *ledger) {
+    return ledger->shared ? LOAD(ledger->shared->committed) : LOAD(ledger->committed);
+}
+
+uint64_t mu_ledger_available(const mu_ledger *ledger) {
+    return smaller(mu_accounted_headroom(ledger->budget, LOAD(ledger->committed), 0),
+                   live_headroom(ledger, committed_on_device(ledger)));
+}
 
 uint64_t mu_ledger_capacity(const mu_ledger *ledger) {
     return mu_accounted_headroom(ledger->budget, LOAD(ledger->fixed), 0);
 }
 
-mu_grant mu_ledger_reserve(mu_ledger *ledger, uint64_t bytes) {
-    if (bytes == 0) return MU_GRANTED;
-    if (bytes > mu_ledger_capacity(ledger)) return MU_NEVER;
-    uint_fast64_t committed = LOAD(ledger->committed);
-    do {
-        /* Recomputed from the value that the exchange compares with, so that two threads cannot both take the rest. */
-        if (bytes > available_bytes(ledger, committed)) return MU_NOT_NOW;
-    } while (!atomic_compare_exchange_weak_explicit(&ledger->committed, &committed, committed + bytes,
-                                                    memory_order_relaxed, memory_order_relaxed));
-    return MU_GRANTED;
-}
-
-/* Subtracts, but never below zero: a count that wrapped would refuse every later job. */
-static void subtract(mu_ledger *ledger, atomic_uint_fast64_t *counter, uint64_t bytes) {
+/* Subtracts, but never below zero: a count that wrapped would refuse every later job. How much it was. */
+static uint64_t subtract(mu_ledger *ledger, atomic_uint_fast64_t *counter, uint64_t bytes) {
     uint_fast64_t value = LOAD(*counter);
     uint64_t taken;
     do {
@@ -166,6 +174,7 @@ static void subtract(mu_ledger *ledger, atomic_uint_fast64_t *counter, uint64_t 
     } while (!atomic_compare_exchange_weak_explicit(counter, &value, value - taken, memory_order_relaxed,
                                                     memory_order_relaxed));
     if (taken < bytes) atomic_fetch_add_explicit(&ledger->underflows, 1, memory_order_relaxed);
+    return taken;
 }
 
 /* Charges what cannot be refused; saturates. */
@@ -177,30 +186,99 @@ static void add(atomic_uint_fast64_t *counter, uint64_t bytes) {
     } while (!atomic_compare_exchange_weak_explicit(counter, &value, sum, memory_order_relaxed, memory_order_relaxed));
 }
 
-void mu_ledger_release(mu_ledger *ledger, uint64_t bytes) { subtract(ledger, &ledger->committed, bytes); }
+/* Of a share, the device's sum follows by as much as its own count went down. */
+static void give_back(mu_ledger *ledger, uint64_t bytes) {
+    uint64_t taken = subtract(ledger, &ledger->committed, bytes);
+    if (ledger->shared) subtract(ledger, &ledger->shared->committed, taken);
+}
+
+/* Both take `bytes` off what is left, or nothing. The room is recomputed from the value that the exchange compares with, so that two
+ * threads cannot both take the rest. */
+static bool take_of_budget(mu_ledger *ledger, uint64_t bytes) {
+    uint_fast64_t committed = LOAD(ledger->committed);
+    do {
+        uint64_t room = mu_accounted_headroom(ledger->budget, committed, 0);
+        if (!ledger->shared) room = smaller(room, live_headroom(ledger, committed));
+        if (bytes > room) return false;
+    } while (!atomic_compare_exchange_weak_explicit(&ledger->committed, &committed, committed + bytes,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+static bool take_of_device(mu_ledger *ledger, uint64_t bytes) {
+    uint_fast64_t committed = LOAD(ledger->shared->committed);
+    do {
+        if (bytes > live_headroom(ledger, committed)) return false;
+    } while (!atomic_compare_exchange_weak_explicit(&ledger->shared->committed, &committed, committed + bytes,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+mu_grant mu_ledger_reserve(mu_ledger *ledger, uint64_t bytes) {
+    if (bytes == 0) return MU_GRANTED;
+    if (bytes > mu_ledger_capacity(ledger)) return MU_NEVER;
+    if (!take_of_budget(ledger, bytes)) return MU_NOT_NOW;
+    if (!ledger->shared || take_of_device(ledger, bytes)) return MU_GRANTED;
+    subtract(ledger, &ledger->committed, bytes);
+    return MU_NOT_NOW;
+}
+
+void mu_ledger_release(mu_ledger *ledger, uint64_t bytes) { give_back(ledger, bytes); }
 
 void mu_ledger_use(mu_ledger *ledger, uint64_t bytes) { add(&ledger->in_use, bytes); }
 
 void mu_ledger_unuse(mu_ledger *ledger, uint64_t bytes) {
     subtract(ledger, &ledger->in_use, bytes);
-    subtract(ledger, &ledger->committed, bytes);
+    give_back(ledger, bytes);
 }
 
 void mu_ledger_fix(mu_ledger *ledger, uint64_t bytes) {
     add(&ledger->fixed, bytes);
     add(&ledger->committed, bytes);
+    if (!ledger->shared) return;
+    add(&ledger->shared->fixed, bytes);
+    add(&ledger->shared->committed, bytes);
 }
 
 void mu_ledger_unfix(mu_ledger *ledger, uint64_t bytes) {
-    subtract(ledger, &ledger->fixed, bytes);
-    subtract(ledger, &ledger->committed, bytes);
+    uint64_t taken = subtract(ledger, &ledger->fixed, bytes);
+    if (ledger->shared) subtract(ledger, &ledger->shared->fixed, taken);
+    give_back(ledger, bytes);
+}
+
+void mu_ledger_hold(mu_ledger *ledger, uint64_t pool_bytes) {
+    uint64_t before = atomic_exchange_explicit(&ledger->held, pool_bytes, memory_order_relaxed);
+    if (!ledger->shared) return;
+    /* By any number of threads: the sum is that of what each share's ledger says, whatever the order. */
+    if (pool_bytes >= before)
+        atomic_fetch_add_explicit(&ledger->shared->held, pool_bytes - before, memory_order_relaxed);
+    else
+        atomic_fetch_sub_explicit(&ledger->shared->held, before - pool_bytes, memory_order_relaxed);
+}
+
+uint64_t mu_ledger_cached(const mu_ledger *ledger) {
+    return mu_accounted_headroom(LOAD(ledger->held), LOAD(ledger->in_use), 0);
+}
+
+uint64_t mu_ledger_others(const mu_ledger *ledger) {
+    if (!ledger->shared) return 0;
+    return mu_accounted_headroom(LOAD(ledger->shared->held), LOAD(ledger->held), 0) +
+           mu_accounted_headroom(LOAD(ledger->shared->fixed), LOAD(ledger->fixed), 0);
+}
+
+void mu_ledger_sample_beside(mu_ledger *ledger, uint64_t free_bytes, uint64_t pool_bytes, uint64_t others_bytes,
+                             uint64_t now_ns) {
+    wide sum = (wide)free_bytes + pool_bytes + LOAD(ledger->fixed) + others_bytes;
+    uint64_t ceiling = sum < UINT64_MAX ? (uint64_t)sum : UINT64_MAX - 1;
+    mu_ledger_hold(ledger, pool_bytes);
+    STORE(ledger->sampled_free, free_bytes);
+    STORE(ledger->ceiling, ceiling);
+    STORE(ledger->sampled_at_ns, now_ns ? now_ns : 1);
+    if (ledger->shared) STORE(ledger->shared->ceiling, ceiling);
 }
 
 void mu_ledger_sample(mu_ledger *ledger, uint64_t free_bytes, uint64_t pool_bytes, uint64_t now_ns) {
-    wide ceiling = (wide)free_bytes + pool_bytes + LOAD(ledger->fixed);
-    STORE(ledger->sampled_free, free_bytes);
-    STORE(ledger->ceiling, ceiling < UINT64_MAX ? (uint64_t)ceiling : UINT64_MAX - 1);
-    STORE(ledger->sampled_at_ns, now_ns ? now_ns : 1);
+    mu_ledger_sample_beside(ledger, free_bytes, pool_bytes, mu_ledger_others(ledger), now_ns);
 }
 
 uint64_t mu_ledger_sample_age_ns(const mu_ledger *ledger, uint64_t now_ns) {
@@ -216,5 +294,5 @@ mu_ledger_view mu_ledger_read(const mu_ledger *ledger) {
                             .in_use = in_use,
                             .reserved = mu_accounted_headroom(committed, in_use, fixed),
                             .fixed = fixed,
-                            .live = live_bytes(ledger, committed)};
+                            .live = live_bytes(ledger, committed_on_device(ledger))};
 }

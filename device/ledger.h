@@ -12,6 +12,12 @@
  * the sample. Our own allocations move bytes from one term to another and leave that sum alone, so that
  * ceiling - committed is the live memory that a new reservation can count on, without asking the driver again.
  *
+ * Shares. Several actors of one device have a ledger each, with an even part of the budget, and one mu_ledger_device between them
+ * for the live term: its ceiling = free + what all their pools hold + what is fixed in all of them, and its committed is the sum of
+ * theirs. So what another share has is neither free nor another process's: a share can always have its part of the budget as long
+ * as the device has it, whatever the others use of theirs, and all of them together are never granted more than the device has. What
+ * another share's pool only caches counts as live, for its worker gives it back when asked (scheduler/shares.h).
+ *
  * Threads: every function may be called from any thread, unless it says otherwise. Nothing blocks or calls the driver. */
 #ifndef MUSTER_DEVICE_LEDGER_H
 #define MUSTER_DEVICE_LEDGER_H
@@ -67,12 +73,21 @@ muster_status mu_required_bytes(const mu_binding *bindings, size_t count, const 
 
 /* -------------------------------------------------------------------------------------------------------- ledger -- */
 
+/* What the shares of one device have in common. */
+typedef struct mu_ledger_device {
+    _Alignas(MU_CACHE_LINE) atomic_uint_fast64_t committed; /* the sums of theirs */
+    atomic_uint_fast64_t held, fixed;
+    _Alignas(MU_CACHE_LINE) atomic_uint_fast64_t ceiling; /* of the last sample, whoever took it */
+} mu_ledger_device;
+
 typedef struct mu_ledger {
-    uint64_t total, budget; /* constant once initialised */
-    uint32_t live_permille; /* share of live memory that may be taken */
+    uint64_t total, budget;   /* constant once initialised */
+    uint32_t live_permille;   /* share of live memory that may be taken */
+    mu_ledger_device *shared; /* NULL: no other actor is on the device */
     /* Written by every reservation and release: a line of its own. */
     _Alignas(MU_CACHE_LINE) atomic_uint_fast64_t committed;
     atomic_uint_fast64_t in_use, fixed;
+    atomic_uint_fast64_t held;       /* what our pool holds, as last told */
     atomic_uint_fast64_t underflows; /* releases of more than was committed: a caller's error, counted and clamped */
     /* Written by samples only. */
     _Alignas(MU_CACHE_LINE) atomic_uint_fast64_t ceiling;
@@ -84,6 +99,11 @@ typedef struct mu_ledger {
  * budget above the device's memory is cut to it. Before any other thread sees the ledger. */
 muster_status mu_ledger_init(mu_ledger *ledger, uint64_t total, uint64_t budget_bytes, uint32_t permille,
                              muster_error *error);
+
+/* Makes the ledger that of one of `count` shares: an even part of the budget, rounded down, so that all parts are equal and fewer than
+ * `count` bytes belong to nobody. `device` outlives the ledger. Before any other thread sees the ledger. */
+void mu_ledger_device_init(mu_ledger_device *device);
+void mu_ledger_share(mu_ledger *ledger, mu_ledger_device *device, uint32_t count);
 
 typedef enum mu_grant {
     MU_GRANTED = 0,
@@ -107,6 +127,15 @@ void mu_ledger_unfix(mu_ledger *ledger, uint64_t bytes);
 
 /* Publishes a sample: free memory as the driver reports it, and all bytes that our own pool holds, cached or in use. */
 void mu_ledger_sample(mu_ledger *ledger, uint64_t free_bytes, uint64_t pool_bytes, uint64_t now_ns);
+/* What the pools of the other shares hold and what is fixed there; 0 for a ledger that shares nothing. It may change while the driver
+ * is asked: the smaller of its values before and after belongs to a sample that never tells of memory which is not there. */
+uint64_t mu_ledger_others(const mu_ledger *ledger);
+void mu_ledger_sample_beside(mu_ledger *ledger, uint64_t free_bytes, uint64_t pool_bytes, uint64_t others_bytes,
+                             uint64_t now_ns);
+/* Tells what our pool holds: after it grew, and before it shrinks. mu_ledger_sample does too. */
+void mu_ledger_hold(mu_ledger *ledger, uint64_t pool_bytes);
+/* What our pool holds and nobody uses, as last told. */
+uint64_t mu_ledger_cached(const mu_ledger *ledger);
 /* Age of the last sample; UINT64_MAX when there is none. */
 uint64_t mu_ledger_sample_age_ns(const mu_ledger *ledger, uint64_t now_ns);
 

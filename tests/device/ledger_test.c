@@ -473,6 +473,101 @@ static void test_ledger_equals_a_sequential_model(void **state) {
     }
 }
 
+/* --------------------------------------------------------------------------------------------------------- shares -- */
+
+static void init_shares(mu_ledger *shares, uint32_t count, mu_ledger_device *device, uint64_t total,
+                        uint32_t permille) {
+    mu_ledger_device_init(device);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(mu_ledger_init(&shares[i], total, 0, permille, NULL), MUSTER_OK);
+        mu_ledger_share(&shares[i], device, count);
+    }
+}
+
+static void test_shares_divide_the_budget_evenly_rounding_down(void **state) {
+    (void)state;
+    mu_ledger shares[16];
+    mu_ledger_device device;
+    for (uint32_t count = 1; count <= 16; count++) {
+        init_shares(shares, count, &device, 12345, 1000);
+        for (uint32_t i = 0; i < count; i++) assert_int_equal(mu_ledger_read(&shares[i]).budget, 12345 / count);
+        assert_int_equal(mu_ledger_read(&shares[0]).total, 12345);
+    }
+}
+
+static void test_a_full_share_leaves_the_other_its_whole_share(void **state) {
+    (void)state;
+    mu_ledger shares[2];
+    mu_ledger_device device;
+    init_shares(shares, 2, &device, 10000, 900);
+    mu_ledger_sample(&shares[1], 10000, 0, 1);
+    assert_int_equal(mu_ledger_reserve(&shares[0], 4501), MU_NEVER);
+    assert_int_equal(mu_ledger_reserve(&shares[0], 4500), MU_GRANTED);
+    assert_int_equal(mu_ledger_reserve(&shares[0], 1), MU_NOT_NOW);
+    /* Reserved, allocated, or also seen by a sample: the other has its share. */
+    assert_int_equal(mu_ledger_available(&shares[1]), 4500);
+    mu_ledger_use(&shares[0], 4500);
+    mu_ledger_hold(&shares[0], 4600);
+    assert_int_equal(mu_ledger_available(&shares[1]), 4500);
+    mu_ledger_sample(&shares[1], 10000 - 4600, 0, 2);
+    assert_int_equal(mu_ledger_read(&shares[1]).live, 5500);
+    assert_int_equal(mu_ledger_available(&shares[1]), 4500);
+    assert_int_equal(mu_ledger_reserve(&shares[1], 4500), MU_GRANTED);
+    assert_int_equal(mu_ledger_reserve(&shares[1], 1), MU_NOT_NOW);
+    mu_ledger_unuse(&shares[0], 4500);
+    mu_ledger_release(&shares[1], 4500);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mu_ledger_available(&shares[i]), 4500);
+        assert_int_equal(atomic_load(&shares[i].underflows), 0);
+    }
+    assert_int_equal(atomic_load(&device.committed), 0);
+}
+
+static void test_what_one_share_takes_is_not_there_for_another(void **state) {
+    (void)state;
+    mu_ledger shares[2];
+    mu_ledger_device device;
+    init_shares(shares, 2, &device, 10000, 900);
+    /* Another process has 6000. The first share's sample serves the second too. */
+    mu_ledger_sample(&shares[0], 4000, 0, 1);
+    assert_int_equal(mu_ledger_reserve(&shares[0], 3000), MU_GRANTED);
+    assert_int_equal(mu_ledger_available(&shares[1]), 900);
+    assert_int_equal(mu_ledger_reserve(&shares[1], 901), MU_NOT_NOW);
+    assert_int_equal(mu_ledger_read(&shares[1]).reserved, 0); /* refused: changed nothing */
+    assert_int_equal(mu_ledger_reserve(&shares[1], 900), MU_GRANTED);
+    mu_ledger_release(&shares[0], 3000);
+    assert_int_equal(mu_ledger_available(&shares[0]), 2790);
+    assert_int_equal(mu_ledger_available(&shares[1]), 2790);
+}
+
+static void test_what_another_share_caches_or_fixed_is_not_another_process(void **state) {
+    (void)state;
+    mu_ledger shares[2];
+    mu_ledger_device device;
+    init_shares(shares, 2, &device, 10000, 900);
+    mu_ledger_reserve(&shares[0], 1000);
+    mu_ledger_use(&shares[0], 1000);
+    mu_ledger_hold(&shares[0], 3000);
+    mu_ledger_fix(&shares[0], 500);
+    assert_int_equal(mu_ledger_cached(&shares[0]), 2000);
+    assert_int_equal(mu_ledger_cached(&shares[1]), 0);
+    assert_int_equal(mu_ledger_others(&shares[1]), 3500);
+    assert_int_equal(mu_ledger_others(&shares[0]), 0);
+    /* 6000 are free: 2000 that the other caches can be had beside, its 1500 not. */
+    mu_ledger_sample(&shares[1], 6000, 0, 1);
+    assert_int_equal(mu_ledger_read(&shares[1]).live, 8000);
+    /* A pool that shrank while the driver was asked is not counted beside the memory that it gave back. */
+    mu_ledger_hold(&shares[0], 1000);
+    mu_ledger_sample_beside(&shares[1], 8000, 0, mu_ledger_others(&shares[1]), 2);
+    assert_int_equal(mu_ledger_read(&shares[1]).live, 8000);
+    mu_ledger_unfix(&shares[0], 500);
+    mu_ledger_hold(&shares[0], 0);
+    mu_ledger_unuse(&shares[0], 1000);
+    assert_int_equal(atomic_load(&device.held), 0);
+    assert_int_equal(atomic_load(&device.fixed), 0);
+    assert_int_equal(atomic_load(&device.committed), 0);
+}
+
 /* -------------------------------------------------------------------------------------------------------- threads -- */
 
 enum { THREADS = 8, ROUNDS = 20000, BUDGET = 1000 };
@@ -525,6 +620,58 @@ static void test_threads_never_exceed_the_budget(void **state) {
     assert_int_equal(atomic_load(&shared.ledger.underflows), 0);
 }
 
+enum { SHARES = 4, LIVE = 600 };
+
+typedef struct shared_crowd {
+    mu_ledger shares[SHARES];
+    mu_ledger_device device;
+    atomic_uint_fast64_t held[SHARES], all; /* what the threads believe they hold */
+    atomic_uint next, granted, wrong;
+} shared_crowd;
+
+/* Two threads a share; reserving, and telling of a pool and of a module too. */
+static void *use_a_share(void *argument) {
+    shared_crowd *crowd = argument;
+    uint32_t share = atomic_fetch_add(&crowd->next, 1) % SHARES;
+    mu_ledger *ledger = &crowd->shares[share];
+    uint64_t random = (uintptr_t)&random | 1;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t bytes = 1 + next_random(&random) % 120;
+        if (mu_ledger_reserve(ledger, bytes) != MU_GRANTED) continue;
+        /* Counted between grant and release, so never more than what was granted. */
+        uint64_t own = atomic_fetch_add(&crowd->held[share], bytes) + bytes;
+        uint64_t all = atomic_fetch_add(&crowd->all, bytes) + bytes;
+        if (own > BUDGET / SHARES || all > LIVE) atomic_fetch_add(&crowd->wrong, 1);
+        atomic_fetch_add(&crowd->granted, 1);
+        atomic_fetch_sub(&crowd->all, bytes);
+        atomic_fetch_sub(&crowd->held[share], bytes);
+        mu_ledger_use(ledger, bytes);
+        mu_ledger_hold(ledger, bytes);
+        mu_ledger_unuse(ledger, bytes);
+    }
+    return NULL;
+}
+
+static void test_threads_of_shares_exceed_neither_their_share_nor_the_device(void **state) {
+    (void)state;
+    static shared_crowd crowd;
+    pthread_t threads[THREADS];
+    init_shares(crowd.shares, SHARES, &crowd.device, BUDGET, 1000);
+    mu_ledger_sample(&crowd.shares[0], LIVE, 0, 1); /* less than the sum of the shares: another process has the rest */
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, use_a_share, &crowd), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(atomic_load(&crowd.wrong), 0);
+    assert_true(atomic_load(&crowd.granted) > 0);
+    assert_int_equal(atomic_load(&crowd.device.committed), 0);
+    uint64_t held = 0;
+    for (int i = 0; i < SHARES; i++) {
+        held += atomic_load(&crowd.shares[i].held);
+        assert_int_equal(mu_ledger_available(&crowd.shares[i]), BUDGET / SHARES);
+        assert_int_equal(atomic_load(&crowd.shares[i].underflows), 0);
+    }
+    assert_int_equal(atomic_load(&crowd.device.held), held);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_budget_fraction_is_nine_tenths_exact),
@@ -555,7 +702,12 @@ int main(void) {
         cmocka_unit_test(test_fixed_memory_may_exceed_the_budget),
         cmocka_unit_test(test_sample_has_an_age),
         cmocka_unit_test(test_ledger_equals_a_sequential_model),
+        cmocka_unit_test(test_shares_divide_the_budget_evenly_rounding_down),
+        cmocka_unit_test(test_a_full_share_leaves_the_other_its_whole_share),
+        cmocka_unit_test(test_what_one_share_takes_is_not_there_for_another),
+        cmocka_unit_test(test_what_another_share_caches_or_fixed_is_not_another_process),
         cmocka_unit_test(test_threads_never_exceed_the_budget),
+        cmocka_unit_test(test_threads_of_shares_exceed_neither_their_share_nor_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
