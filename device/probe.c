@@ -1,9 +1,7 @@
 /* Asking the driver what a device is. */
-#include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "device/numa.h"
 #include "device/state.h"
 
 static int attribute(const mu_driver *driver, CUdevice handle, CUdevice_attribute which, CUresult *first) {
@@ -58,21 +56,6 @@ static CUresult probe_numbers(const mu_driver *driver, CUdevice handle, mu_capab
     return first;
 }
 
-/* The kernel knows the node of a PCI device; -1 where it does not, or where the device is not real. */
-static int numa_node_of(const char *pci_bus_id) {
-    char path[96], id[32];
-    size_t length = strlen(pci_bus_id);
-    if (length == 0 || length >= sizeof id || strchr(pci_bus_id, '/')) return -1;
-    for (size_t i = 0; i <= length; i++) id[i] = (char)tolower((unsigned char)pci_bus_id[i]);
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
-    FILE *file = fopen(path, "re");
-    if (!file) return -1;
-    int node = -1;
-    if (fscanf(file, "%d", &node) != 1) node = -1;
-    fclose(file);
-    return node;
-}
-
 static void probe_peers(const mu_driver *driver, CUdevice handle, mu_capability *to) {
     int count = 0;
     if (driver->device_get_count(&count) != CUDA_SUCCESS) return;
@@ -106,7 +89,7 @@ muster_status mu_capability_probe(const mu_driver *driver, int ordinal, CUdevice
     if (code != CUDA_SUCCESS) return mu_driver_fail(driver, code, error, "cuDeviceGetPCIBusId of device %d", ordinal);
     found.memory_bytes = memory;
     memcpy(found.uuid, uuid.bytes, sizeof found.uuid);
-    found.numa_node = found.simulated ? -1 : numa_node_of(found.pci_bus_id);
+    found.numa_node = found.simulated ? -1 : mu_numa_node(NULL, found.pci_bus_id);
     probe_peers(driver, handle, &found);
     *capability = found;
     return MUSTER_OK;
