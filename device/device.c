@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/numa.h"
 #include "device/state.h"
 #include "device/target.h"
 
@@ -26,6 +27,7 @@ static void latch(mu_device *device, CUresult code) {
     /* The first loss stays. Relaxed: the code is all there is to see. */
     atomic_compare_exchange_strong_explicit(&device->lost_code, &alive, (int)code, memory_order_relaxed,
                                             memory_order_relaxed);
+    mu_ledger_hold(&device->ledger, 0); /* its pool is out of everybody's reach */
 }
 
 static muster_status fail_v(mu_device *device, muster_status status, CUresult code, muster_error *error,
@@ -144,6 +146,10 @@ void mu_device_leave(mu_device *device) {
     if (!mu_device_is_lost(device)) device->driver->ctx_pop_current(&popped);
 }
 
+void mu_device_settle(const mu_device *device) {
+    if (!device->capability.simulated) mu_numa_settle(NULL, device->capability.pci_bus_id);
+}
+
 void mu_device_handles(const mu_device *device, void **context, void **stream) {
     *context = device->context;
     *stream = device->lanes[MU_LANE_DISPATCH];
@@ -230,6 +236,37 @@ static muster_status make_lanes(mu_device *device, muster_error *error) {
     return MUSTER_OK;
 }
 
+/* The memory of a device that several actors are on. */
+static muster_status join_shares(mu_device *device, const mu_device_options *options, muster_error *error) {
+    if (options->share_count <= 1) return MUSTER_OK;
+    mu_device_common *common = options->share_of ? options->share_of->common : NULL;
+    if (common) {
+        /* Relaxed: who opens holds the first of them, and nothing is read through the count. */
+        atomic_fetch_add_explicit(&common->holders, 1, memory_order_relaxed);
+    } else {
+        common = mu_alloc_aligned(MU_CACHE_LINE, sizeof *common);
+        if (!common) return mu_fail_host_memory(error, "what a device's shares have in common", sizeof *common);
+        mu_ledger_device_init(&common->ledger);
+        atomic_init(&common->holders, 1);
+    }
+    device->common = common;
+    mu_ledger_share(&device->ledger, &common->ledger, options->share_count);
+    return MUSTER_OK;
+}
+
+static void leave_shares(mu_device *device) {
+    if (!device->common) return;
+    mu_ledger_hold(&device->ledger, 0);
+    /* Release and acquire: who frees comes after all that the others did with it. */
+    if (atomic_fetch_sub_explicit(&device->common->holders, 1, memory_order_acq_rel) == 1)
+        mu_free_aligned(device->common);
+    device->common = NULL;
+}
+
+bool mu_device_shares_with(const mu_device *device, const mu_device *other) {
+    return device->common && device->common == other->common;
+}
+
 /* Everything that needs the context current. */
 static muster_status furnish(mu_device *device, muster_error *error) {
     mu_scope scope;
@@ -264,14 +301,18 @@ muster_status mu_device_open(mu_driver *driver, const mu_device_options *options
     status = mu_ledger_init(&made->ledger, made->capability.memory_bytes, options->budget_bytes,
                             options->budget_permille, error);
     if (status) goto free_device;
-    status = make_context(made, error);
+    status = join_shares(made, options, error);
     if (status) goto free_device;
+    status = make_context(made, error);
+    if (status) goto leave;
     status = furnish(made, error);
     if (status) goto release_context;
     *device = made;
     return MUSTER_OK;
 release_context:
     drop_context(made);
+leave:
+    leave_shares(made);
 free_device:
     mu_free_aligned(made);
     mu_driver_release(driver);
@@ -305,6 +346,7 @@ void mu_device_close(mu_device *device) {
     destroy_lanes(device);
     if (alive) mu_scope_end(&scope);
     drop_context(device);
+    leave_shares(device);
     mu_driver_release(device->driver);
     mu_free_aligned(device);
 }

@@ -51,6 +51,10 @@ typedef struct mu_device_options {
     int ordinal;
     int index; /* in the runtime; stored in errors */
     bool own_context;
+    /* Several actors on the device, each with an even part of its budget: how many (0 or 1: it is alone), and the first of them, NULL
+     * for the first itself. Each needs a context of its own. */
+    uint32_t share_count;
+    mu_device *share_of;
     uint64_t budget_bytes;    /* 0: budget_permille of the device's memory */
     uint32_t budget_permille; /* 0: MU_BUDGET_PERMILLE */
 } mu_device_options;
@@ -67,6 +71,10 @@ void mu_device_close(mu_device *device);
  * time. What was current before is current again after mu_device_leave, which the same thread calls. */
 muster_status mu_device_enter(mu_device *device, muster_error *error);
 void mu_device_leave(mu_device *device);
+
+/* Moves the calling thread to the CPUs next to the device (device/numa.h), where the system knows them. Never fails; what the driver
+ * pins for this thread comes from its node. Simulated devices have none. */
+void mu_device_settle(const mu_device *device);
 
 /* Code of others puts work on the dispatch lane by itself: the driver's own handles for it, CUcontext and CUstream, and what is made
  * good afterwards: the context is current again. INVALID_STATE: it was not. By the worker. */
@@ -86,13 +94,15 @@ void mu_device_abandon(mu_device *device, int driver_code);
 void mu_device_drain(mu_device *device);
 
 /* Lets `device` copy from and to `peer` directly: context peer access and pool access where the hardware can. Called
- * once for each ordered pair, any thread, before either device works. `*direct` says whether copies go direct; when not,
+ * once for each ordered pair, any thread, before either device works. Actors on one device need no leave. `*direct` says whether copies go direct; when not,
  * mu_copy_from_peer still works (through the host, by the driver). */
 muster_status mu_device_connect_peer(mu_device *device, mu_device *peer, bool *direct, muster_error *error);
 
 const mu_capability *mu_device_capability(const mu_device *device); /* any thread */
 mu_ledger *mu_device_ledger(mu_device *device);                     /* any thread */
 int mu_device_index(const mu_device *device);
+/* Whether both are actors on one device. Any thread. */
+bool mu_device_shares_with(const mu_device *device, const mu_device *other);
 
 /* Counters of what the device did (device/telemetry.h): what this layer does is counted here, and the layers above count
  * what is theirs with mu_count on mu_device_counters_mutable, from the worker's thread only. */
@@ -133,7 +143,7 @@ muster_status mu_device_free(mu_device *device, mu_lane lane, mu_address address
  * pressure, after a failed allocation and at a bounded age (mu_ledger_sample_age_ns).
  * INVALID_CONFIG when the driver cannot tell; that is never "no memory". */
 muster_status mu_device_sample_memory(mu_device *device, muster_error *error);
-/* Gives memory that the pool caches back to the system; what is in use stays. 1.7 ms a GiB. */
+/* Gives memory that the device's own pool caches back to the system; what is in use stays. 1.7 ms a GiB. */
 muster_status mu_device_trim(mu_device *device, muster_error *error);
 
 /* Pinned host memory, usable by every device of the driver. Slow (0.5 s a GiB); freeing stalls busy devices. */

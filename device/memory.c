@@ -42,6 +42,7 @@ muster_status mu_pool_bytes(mu_device *device, uint64_t *reserved, muster_error 
     CUresult code = device->driver->mem_pool_get_attribute(device->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
     if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "cuMemPoolGetAttribute");
     *reserved = device->pool_reserved_bytes = bytes;
+    mu_ledger_hold(&device->ledger, bytes);
     return MUSTER_OK;
 }
 
@@ -55,7 +56,7 @@ static muster_status live_query_failed(mu_device *device, CUresult code, muster_
 
 muster_status mu_device_sample_memory(mu_device *device, muster_error *error) {
     size_t free_bytes = 0, total_bytes = 0;
-    uint64_t pool_bytes = 0;
+    uint64_t pool_bytes = 0, others = mu_ledger_others(&device->ledger);
     mu_scope scope;
     muster_status status = mu_scope_begin(&scope, device, error);
     if (status) return status;
@@ -65,7 +66,9 @@ muster_status mu_device_sample_memory(mu_device *device, muster_error *error) {
     else
         status = mu_pool_bytes(device, &pool_bytes, error);
     if (!status) {
-        mu_ledger_sample(&device->ledger, free_bytes, pool_bytes, mu_now_ns());
+        uint64_t others_now = mu_ledger_others(&device->ledger);
+        mu_ledger_sample_beside(&device->ledger, free_bytes, pool_bytes, others < others_now ? others : others_now,
+                                mu_now_ns());
         mu_count(&device->counters, &device->counters.memory_samples, 1);
     }
     mu_scope_end(&scope);
@@ -76,6 +79,8 @@ muster_status mu_device_trim(mu_device *device, muster_error *error) {
     mu_scope scope;
     muster_status status = mu_scope_begin(&scope, device, error);
     if (status) return status;
+    /* Told before: to the others on the device it is free memory then, and would be counted twice. */
+    mu_ledger_hold(&device->ledger, mu_ledger_read(&device->ledger).in_use);
     CUresult code = device->driver->mem_pool_trim_to(device->pool, 0);
     if (code == CUDA_SUCCESS) {
         mu_count(&device->counters, &device->counters.pool_trims, 1);

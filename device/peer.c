@@ -125,6 +125,21 @@ static muster_status connect(mu_device *device, mu_device *peer, bool *direct, m
     return MUSTER_OK;
 }
 
+/* Two actors on one device: its memory is one, but the driver has no peer access from a device to itself. Copies name both contexts. */
+static muster_status connect_share(mu_device *device, mu_device *peer, bool *direct, muster_error *error) {
+    bool same = false;
+    muster_status status = checked_copy(device, peer, &same, error);
+    if (status) return status;
+    if (!same)
+        return mu_device_refuse(
+            device, MUSTER_TRANSFER_FAILED, error,
+            "device %d: a copy of %d bytes from device %d, which is the same GPU, does not deliver what was "
+            "sent; leave actors_per_device at 1, and check the GPU's memory",
+            device->index, (int)PROBE_BYTES, peer->index);
+    *direct = true;
+    return MUSTER_OK;
+}
+
 muster_status mu_device_connect_peer(mu_device *device, mu_device *peer, bool *direct, muster_error *error) {
     if (device->driver != peer->driver)
         return mu_device_refuse(device, MUSTER_INVALID_ARGUMENT, error,
@@ -134,10 +149,12 @@ muster_status mu_device_connect_peer(mu_device *device, mu_device *peer, bool *d
     muster_status status = mu_device_alive(peer, error);
     if (!status) status = mu_scope_begin(&scope, device, error);
     if (status) return status;
-    if (device->handle == peer->handle)
-        *direct = true; /* two actors on one device: its memory is one */
-    else
+    if (device->handle != peer->handle)
         status = connect(device, peer, direct, error);
+    else if (device->context == peer->context)
+        *direct = true; /* not even a peer */
+    else
+        status = connect_share(device, peer, direct, error);
     mu_scope_end(&scope);
     return status;
 }

@@ -22,6 +22,12 @@ struct mu_module_object {
     char name[];
 };
 
+/* What the actors on one device share: kept until the last of them is closed. */
+typedef struct mu_device_common {
+    mu_ledger_device ledger;
+    atomic_uint holders;
+} mu_device_common;
+
 struct mu_device {
     /* Constant once opened. */
     mu_driver *driver;
@@ -31,6 +37,7 @@ struct mu_device {
     CUmemoryPool pool;
     int index;
     bool own_context;
+    mu_device_common *common; /* NULL: the only actor on the device */
     mu_capability capability;
     muster_error target_error; /* why capability.ptx_target_sm is 0 */
 
@@ -81,6 +88,10 @@ static inline CUevent mu_event_handle(mu_event event) { return (CUevent)event; }
 muster_status mu_pool_create(mu_device *device, muster_error *error);
 void mu_pool_destroy(mu_device *device);
 muster_status mu_pool_bytes(mu_device *device, uint64_t *reserved, muster_error *error);
+
+/* What loading something cost, from free memory before and after; with other actors on the device, whose allocations are in the
+ * difference, no more than `most_bytes`. */
+uint64_t mu_device_cost(const mu_device *device, uint64_t before, uint64_t after, uint64_t most_bytes);
 
 /* Free memory, or 0 when it cannot be told: then what was loaded is charged nothing (module.c). Context current. */
 uint64_t mu_free_memory(mu_device *device);

@@ -189,11 +189,12 @@ CUresult sim_do_memcpy_dtod_async(sim_driver *driver, CUdeviceptr to, CUdevicept
 
 CUresult sim_do_memcpy_peer_async(sim_driver *driver, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                   CUcontext from_context, size_t bytes, CUstream stream) {
-    sim_context *context;
-    CUresult code = sim_context_find(driver, to_context, &context);
-    if (code == CUDA_SUCCESS) code = sim_context_find(driver, from_context, &context);
+    sim_context *owner, *peer;
+    CUresult code = sim_context_find(driver, to_context, &owner);
+    if (code == CUDA_SUCCESS) code = sim_context_find(driver, from_context, &peer);
     if (code != CUDA_SUCCESS) return code;
-    return issue_line(driver, stream, device_side(to), device_side(from), bytes, PEER, false);
+    direction way = owner->device == peer->device ? WITHIN : PEER;
+    return issue_line(driver, stream, device_side(to), device_side(from), bytes, way, false);
 }
 
 /* One side of a 2D copy; false for what the simulator has not (arrays) or what is wrong. */

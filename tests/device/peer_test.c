@@ -123,6 +123,44 @@ static void test_two_actors_on_one_device_are_connected(void **state) {
     mu_device_close(second);
 }
 
+/* With contexts of their own, they copy from one to the other, by leave of nobody; and the way is checked like any. */
+static void test_shares_of_one_device_are_connected_by_a_checked_copy(void **state) {
+    (void)state;
+    mu_device *shares[2] = {NULL, NULL};
+    bool direct = false;
+    muster_error error;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            mu_device_open(
+                &fake->table,
+                &(mu_device_options){
+                    .ordinal = 0, .index = 2 + i, .own_context = true, .share_count = 2, .share_of = shares[0]},
+                &shares[i], NULL),
+            MUSTER_OK);
+    assert_true(mu_device_shares_with(shares[0], shares[1]));
+    assert_false(mu_device_shares_with(devices[0], shares[1]));
+    assert_false(mu_device_shares_with(devices[0], devices[1]));
+    uint64_t whole = mu_ledger_read(mu_device_ledger(devices[0])).budget;
+    for (int i = 0; i < 2; i++) assert_int_equal(mu_ledger_read(mu_device_ledger(shares[i])).budget, whole / 2);
+    uint64_t enables = fake->calls[FAKE_ctx_enable_peer_access], access = fake->calls[FAKE_mem_pool_set_access];
+    uint64_t copies = fake->calls[FAKE_memcpy_peer_async];
+    fake->can_access_peer = false; /* nobody asks */
+    assert_int_equal(mu_device_connect_peer(shares[0], shares[1], &direct, NULL), MUSTER_OK);
+    assert_true(direct);
+    assert_int_equal(fake->calls[FAKE_ctx_enable_peer_access], enables);
+    assert_int_equal(fake->calls[FAKE_mem_pool_set_access], access);
+    assert_int_equal(fake->calls[FAKE_memcpy_peer_async], copies + 1);
+    assert_int_equal(fake->live.allocations, 0);
+    fake->corrupt_all_copies = true;
+    assert_int_equal(mu_device_connect_peer(shares[1], shares[0], &direct, &error), MUSTER_TRANSFER_FAILED);
+    assert_non_null(strstr(error.message, "actors_per_device"));
+    /* In the order in which they were opened: what they have in common lasts for the second. */
+    mu_device_close(shares[0]);
+    assert_int_equal(mu_ledger_reserve(mu_device_ledger(shares[1]), 1), MU_GRANTED);
+    mu_ledger_release(mu_device_ledger(shares[1]), 1);
+    mu_device_close(shares[1]);
+}
+
 static void test_peer_copy_moves_and_counts(void **state) {
     (void)state;
     enum { BYTES = 300 };
@@ -183,6 +221,7 @@ int main(void) {
         TEST(test_corrupt_direct_path_is_given_up),
         TEST(test_pair_that_never_delivers_is_an_error),
         TEST(test_two_actors_on_one_device_are_connected),
+        TEST(test_shares_of_one_device_are_connected_by_a_checked_copy),
         TEST(test_peer_copy_moves_and_counts),
         TEST(test_lost_peer_is_not_touched),
         TEST(test_other_drivers_device_is_refused),
