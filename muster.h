@@ -162,7 +162,10 @@ enum {
     /* No bursts, and a synchronisation after each job, so that a fault names its job. Also set by MUSTER_SERIAL=1. */
     MUSTER_RUNTIME_SERIAL = 1u << 0,
     /* Each actor makes a context of its own instead of retaining the primary one. */
-    MUSTER_RUNTIME_OWN_CONTEXT = 1u << 1
+    MUSTER_RUNTIME_OWN_CONTEXT = 1u << 1,
+    /* Workers run on any CPU that the process may use. Otherwise they stay on those next to their device, where the system tells
+     * which those are, and their pinned memory is there too. The application's own threads are never touched. */
+    MUSTER_RUNTIME_NO_NUMA = 1u << 2
 };
 
 typedef struct muster_config {
@@ -173,7 +176,7 @@ typedef struct muster_config {
     const char *sim;
     /* Path of a JSON file with any of these settings (docs/configuration.md); what is set in code wins. NULL: none. */
     const char *config_path;
-    /* Devices to use by driver ordinal, in this order; a duplicate is refused. NULL: the first device_count (0: all). */
+    /* Devices to use by driver ordinal, in this order; a duplicate is refused (see actors_per_device). NULL: the first device_count (0: all). */
     const int *ordinals;
     uint32_t device_count;
     uint32_t flags; /* MUSTER_RUNTIME_* */
@@ -206,6 +209,10 @@ typedef struct muster_config {
     const char *dump_dir;
     /* How long an enqueue callback may take before it is named as one that blocks. 0: 100 ms. */
     uint64_t enqueue_limit_ns;
+    /* So many actors on each device, to run multi-device graphs on a machine with fewer GPUs (docs/configuration.md). Each is a device
+     * of the runtime, with a context of its own and an even part of the device's budget. 0: MUSTER_ACTORS_PER_DEVICE, else 1; at
+     * most 16. LIMIT_REACHED: more than 32 actors in all. */
+    uint32_t actors_per_device;
 } muster_config;
 
 /* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes
@@ -241,9 +248,12 @@ typedef struct muster_device_info {
     int cooperative_launch;
     uint64_t memory_bytes, budget_bytes;
     int lost; /* 1: it no longer works and is left alone (docs/errors.md) */
+    /* With actors_per_device: which of the actors on the device this is, 0 .. share_count - 1, and how many they are. They have the
+     * same ordinal and uuid, consecutive indices, and a part of its memory each (budget_bytes is the part). Otherwise 0 and 1. */
+    int share_index, share_count;
 } muster_device_info;
 
-MUSTER_API int muster_device_count(const muster_runtime *runtime); /* 0 for NULL */
+MUSTER_API int muster_device_count(const muster_runtime *runtime); /* of actors; 0 for NULL */
 MUSTER_API muster_status muster_device_get_info(const muster_runtime *runtime, int index, muster_device_info *info,
                                                 muster_error *error);
 

@@ -4,6 +4,7 @@
 
 enum {
     MU_MAX_DEVICES = 32, /* actors of one runtime; a location mask of 64 bits holds them, the host and room */
+    MU_MAX_SHARES = 16,  /* actors of one device: each costs a context, some 500 MB on an H200 */
     MU_CACHE_LINE = 64,
 
     /* Jobs enqueued on the dispatch stream and not known complete. The driver blocks a caller at its 1,021st

@@ -14,6 +14,7 @@
 #include "scheduler/loss.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
+#include "scheduler/shares.h"
 #include "scheduler/wait.h"
 
 /* Tasks enqueued before the epoch is closed: an event costs 0.2 us, so one for so many is nothing, and completion is
@@ -483,6 +484,7 @@ static void work(mu_actor *actor) {
         busy |= advance_staging(actor);
         busy |= mu_arrivals_poll(actor);
         busy |= take_up_behind(actor);
+        mu_shares_answer(actor);
         busy |= fail_starved(actor);
         run_deferred(actor);
         mu_instances_collect(actor);
@@ -540,6 +542,8 @@ static void *worker(void *argument) {
     char name[16];
     snprintf(name, sizeof name, "muster-%d", actor->index);
     pthread_setname_np(pthread_self(), name);
+    /* Before anything is allocated, so that what the worker touches first is near. */
+    if (!(actor->runtime->config.flags & MUSTER_RUNTIME_NO_NUMA)) mu_device_settle(actor->device);
     muster_status status = set_up(actor, &started->error);
     pthread_mutex_lock(&started->lock);
     started->entered = true;

@@ -112,6 +112,7 @@ struct mu_actor {
         mu_task *first, *last;
     } outbox[MU_MAX_DEVICES];
     mu_call wake;                         /* posted once, when the runtime is latched; the worker may be gone then */
+    atomic_bool trim_asked;               /* by another actor on the device (scheduler/shares.h) */
     mu_call *deferred;                    /* calls that wait for an epoch or an event */
     mu_instance *lru_oldest, *lru_newest; /* the device's instances, by last use */
     mu_instance *retired_instances;       /* out of their buffers' tables: to free once unused */

@@ -58,6 +58,12 @@ static muster_status read_flag(const reading *r, uint32_t flag, uint32_t *flags)
     return MUSTER_OK;
 }
 
+static muster_status read_numa(const reading *r, uint32_t *flags) {
+    muster_status status = read_flag(r, MUSTER_RUNTIME_NO_NUMA, flags);
+    *flags ^= status ? 0 : MUSTER_RUNTIME_NO_NUMA; /* true leaves it on */
+    return status;
+}
+
 /* The simulated machine is given as it is: text, or an object that is passed on as text. */
 static muster_status read_sim(const reading *r, char **out) {
     if (json_is_string(r->value)) return read_text(r, out);
@@ -90,6 +96,8 @@ static muster_status read_key(const reading *r, mu_config *config) {
     if (!strcmp(key, "device_count")) return read_u32(r, &config->device_count);
     if (!strcmp(key, "serial")) return read_flag(r, MUSTER_RUNTIME_SERIAL, &config->flags);
     if (!strcmp(key, "own_context")) return read_flag(r, MUSTER_RUNTIME_OWN_CONTEXT, &config->flags);
+    if (!strcmp(key, "numa")) return read_numa(r, &config->flags);
+    if (!strcmp(key, "actors_per_device")) return read_u32(r, &config->actors_per_device);
     if (!strcmp(key, "budget_bytes")) return read_u64(r, UINT64_MAX, &config->budget_bytes);
     if (!strcmp(key, "budget_permille")) return read_u32(r, &config->budget_permille);
     if (!strcmp(key, "max_queued_jobs")) return read_u32(r, &config->max_queued_jobs);
@@ -147,6 +155,15 @@ static muster_status read_environment(mu_config *config, muster_error *error) {
             return mu_fail(error, MUSTER_INVALID_CONFIG, "MUSTER_SERIAL is \"%.40s\"; set it to 1 or 0", serial);
         if (*serial == '1') config->flags |= MUSTER_RUNTIME_SERIAL;
     }
+    if (!status && set_in_environment("MUSTER_ACTORS_PER_DEVICE")) {
+        const char *text = getenv("MUSTER_ACTORS_PER_DEVICE");
+        char *end;
+        unsigned long actors = strtoul(text, &end, 10);
+        if (*text < '0' || *text > '9' || *end || actors > MU_MAX_SHARES)
+            return mu_fail(error, MUSTER_INVALID_CONFIG, "MUSTER_ACTORS_PER_DEVICE is \"%.40s\"; set it to 1 to %d",
+                           text, MU_MAX_SHARES);
+        config->actors_per_device = (uint32_t)actors;
+    }
     return status;
 }
 
@@ -168,6 +185,7 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
         config->ordinal_count = user->device_count;
     }
     config->flags |= user->flags;
+    if (user->actors_per_device) config->actors_per_device = user->actors_per_device;
     if (user->budget_bytes) config->budget_bytes = user->budget_bytes;
     if (user->budget_permille) config->budget_permille = user->budget_permille;
     if (user->max_queued_jobs) config->max_queued_jobs = user->max_queued_jobs;
@@ -193,7 +211,10 @@ static muster_status check(const mu_config *config, muster_error *error) {
     if (config->device_count > MU_MAX_DEVICES)
         return mu_fail(error, MUSTER_INVALID_CONFIG, "device_count is %u; at most %d", config->device_count,
                        MU_MAX_DEVICES);
-    const uint32_t known = MUSTER_RUNTIME_SERIAL | MUSTER_RUNTIME_OWN_CONTEXT;
+    if (config->actors_per_device > MU_MAX_SHARES)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "actors_per_device is %u; at most %d", config->actors_per_device,
+                       MU_MAX_SHARES);
+    const uint32_t known = MUSTER_RUNTIME_SERIAL | MUSTER_RUNTIME_OWN_CONTEXT | MUSTER_RUNTIME_NO_NUMA;
     if (config->flags & ~known)
         return mu_fail(error, MUSTER_INVALID_CONFIG, "flags 0x%x has bits this version does not know", config->flags);
     if (config->budget_permille > 1000)
@@ -207,7 +228,9 @@ static muster_status check(const mu_config *config, muster_error *error) {
     for (uint32_t i = 0; i < config->ordinal_count; i++)
         for (uint32_t j = 0; j < i; j++)
             if (config->ordinals[i] == config->ordinals[j])
-                return mu_fail(error, MUSTER_INVALID_CONFIG, "ordinals names device %d twice; name each device once",
+                return mu_fail(error, MUSTER_INVALID_CONFIG,
+                               "ordinals names device %d twice; name each device once, and set actors_per_device for "
+                               "several actors on each",
                                config->ordinals[i]);
     return MUSTER_OK;
 }
@@ -229,6 +252,7 @@ muster_status mu_config_resolve(const muster_config *user, mu_config *out, muste
     if (!status && path) status = read_file(path, &config, error);
     if (!status && user) status = read_code(user, &config, error);
     if (!status) status = check(&config, error);
+    if (!config.actors_per_device) config.actors_per_device = 1;
     if (status)
         mu_config_free(&config);
     else

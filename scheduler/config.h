@@ -12,6 +12,7 @@ typedef struct mu_config {
     uint32_t ordinal_count; /* 0: the first device_count */
     uint32_t device_count;  /* 0: all */
     uint32_t flags;
+    uint32_t actors_per_device; /* 1 or more */
     uint64_t budget_bytes;
     uint32_t budget_permille;
     uint32_t max_queued_jobs;

@@ -12,6 +12,7 @@
 #include "scheduler/evict.h"
 #include "scheduler/loss.h"
 #include "scheduler/runtime.h"
+#include "scheduler/shares.h"
 
 /* ------------------------------------------------------------------------------------------------------------ sizes -- */
 
@@ -199,6 +200,7 @@ static mu_bind allocate(mu_task_binding *b, uint64_t bytes, mu_instance **out) {
     muster_status status = mu_device_alloc(b->actor->device, MU_LANE_MEMORY, bytes, &instance->allocation, b->error);
     if (status) {
         mu_free(instance);
+        if (status == MUSTER_OUT_OF_DEVICE_MEMORY) mu_shares_ask(b->actor);
         return status == MUSTER_OUT_OF_DEVICE_MEMORY ? MU_BIND_MEMORY : MU_BIND_FAILED;
     }
     mu_instance_link(b->actor, instance);

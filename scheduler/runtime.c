@@ -14,7 +14,7 @@
 
 /* ----------------------------------------------------------------------------------------------------------- create -- */
 
-/* The ordinals to use, checked against what the driver has. */
+/* The ordinals to use, each once, checked against what the driver has. */
 static muster_status choose_devices(muster_runtime *runtime, int *ordinals, uint32_t *count, muster_error *error) {
     mu_config *config = &runtime->config;
     int present;
@@ -47,9 +47,11 @@ static muster_status choose_devices(muster_runtime *runtime, int *ordinals, uint
 static muster_status check_distinct(mu_device *const *devices, uint32_t count, muster_error *error) {
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t j = 0; j < i; j++)
-            if (memcmp(mu_device_capability(devices[i])->uuid, mu_device_capability(devices[j])->uuid, 16) == 0)
+            if (!mu_device_shares_with(devices[i], devices[j]) &&
+                memcmp(mu_device_capability(devices[i])->uuid, mu_device_capability(devices[j])->uuid, 16) == 0)
                 return mu_fail(error, MUSTER_INVALID_CONFIG,
-                               "ordinals %d and %d are the same device; name each device once",
+                               "ordinals %d and %d are the same device; name each device once, and set "
+                               "actors_per_device for several actors on each",
                                mu_device_capability(devices[j])->ordinal, mu_device_capability(devices[i])->ordinal);
     return MUSTER_OK;
 }
@@ -73,11 +75,21 @@ static muster_status open_devices(muster_runtime *runtime, mu_device **devices, 
     int ordinals[MU_MAX_DEVICES];
     uint32_t count;
     muster_status status = choose_devices(runtime, ordinals, &count, error);
+    if (status) return status;
+    uint32_t shares = runtime->config.actors_per_device;
+    if (count * shares > MU_MAX_DEVICES)
+        return mu_fail(error, MUSTER_LIMIT_REACHED,
+                       "%u devices with %u actors each are %u; a runtime has at most %d: lower actors_per_device or "
+                       "device_count",
+                       count, shares, count * shares, MU_MAX_DEVICES);
+    count *= shares;
     for (uint32_t i = 0; !status && i < count; i++) {
         mu_device_options options = {
-            .ordinal = ordinals[i],
+            .ordinal = ordinals[i / shares],
             .index = (int)i,
-            .own_context = runtime->config.flags & MUSTER_RUNTIME_OWN_CONTEXT,
+            .own_context = shares > 1 || runtime->config.flags & MUSTER_RUNTIME_OWN_CONTEXT,
+            .share_count = shares,
+            .share_of = i % shares ? devices[i - i % shares] : NULL,
             .budget_bytes = runtime->config.budget_bytes,
             .budget_permille = runtime->config.budget_permille,
         };
@@ -357,6 +369,8 @@ muster_status muster_device_get_info(const muster_runtime *runtime, int index, m
         .memory_bytes = c->memory_bytes,
         .budget_bytes = mu_ledger_read(mu_device_ledger(device)).budget,
         .lost = mu_loss_has(runtime, index),
+        .share_index = index % (int)runtime->config.actors_per_device,
+        .share_count = (int)runtime->config.actors_per_device,
     };
     memcpy(found.name, c->name, sizeof found.name);
     memcpy(found.uuid, c->uuid, sizeof found.uuid);

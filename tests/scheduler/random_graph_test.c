@@ -1,10 +1,11 @@
 /* Random graphs on random machines: every byte must be what the sequential model says.
  *
- *     random_graph_test [--seed S] [--graphs N] [--devices D] [--driver sim|cuda] [--seconds T] [--verbose]
+ *     random_graph_test [--seed S] [--graphs N] [--devices D] [--actors A] [--driver sim|cuda] [--seconds T] [--verbose]
  *
  * By default N is 1300, which submits more than 2,000 graphs, or 60 under a sanitizer. Scenario number n of a call has seed
  * S + n, and everything about it follows from its seed and the number of devices, so `--seed S --graphs 1` repeats one. Without
- * --devices the seed also picks their number, 1 to 8 on the simulator. Two neighbouring seeds share a runtime, whose memory
+ * --devices the seed also picks their number, 1 to 8 on the simulator. With --actors there are so many actors on each device,
+ * which are devices to the scenarios. Two neighbouring seeds share a runtime, whose memory
  * budget is drawn from what their largest job needs, by a computation of the test's own, to plenty. --seconds stops after that
  * time instead of a number of scenarios. A failing scenario is shrunk by leaving out steps, jobs and edges as long as it still
  * fails, and printed. With --driver cuda the test is skipped, visibly, where there is no driver or no device.
@@ -30,10 +31,10 @@ static const uint64_t wait_ns = MU_TSAN || MU_ASAN ? 60000000000u : 30000000000u
 
 static struct {
     uint64_t seed, seconds;
-    uint32_t graphs, devices;
+    uint32_t graphs, devices, actors;
     const char *driver;
     bool verbose;
-} option = {.seed = 1, .graphs = MU_TSAN || MU_ASAN ? 60 : 1300, .driver = "sim"};
+} option = {.seed = 1, .actors = 1, .graphs = MU_TSAN || MU_ASAN ? 60 : 1300, .driver = "sim"};
 
 static sc_counts counts;
 
@@ -148,6 +149,7 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     out->config.driver = option.driver;
     out->config.placement = placements[sc_below(&state, 4)];
     out->config.seed = group;
+    out->config.actors_per_device = option.actors;
     out->config.flags = sc_below(&state, 8) == 0 ? MUSTER_RUNTIME_SERIAL : 0;
     if (sc_below(&state, 6) == 0) out->config.flags |= MUSTER_RUNTIME_OWN_CONTEXT;
     if (sc_below(&state, 3) == 0) out->config.spin_ns = 1;
@@ -155,11 +157,12 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     if (strcmp(option.driver, "sim") == 0) {
         fixture_mixed_spec(out->devices, group, out->spec);
         out->config.sim = out->spec;
+        out->devices *= option.actors;
     } else {
         out->devices = fixed->devices;
         out->config.device_count = option.devices;
     }
-    if (fixed->known) out->config.budget_bytes = draw_budget(group, &state, out, fixed);
+    if (fixed->known) out->config.budget_bytes = draw_budget(group, &state, out, fixed) * option.actors;
 }
 
 /* Opens the runtime of a seed. On a real machine the number of devices is what there is. */
@@ -322,8 +325,9 @@ static void drop_unused_graphs(scenario *scenario) {
 static void report(scenario *scenario, const sc_failure *failure) {
     shrinker shrinker = {.scenario = scenario, .failure = *failure, .deadline_ns = mu_now_ns() + shrink_ns};
     print_message("seed %" PRIu64 ": %s\n", scenario->seed, failure->text);
-    print_message("repeat it with --driver %s --seed %" PRIu64 " --graphs 1 --devices %" PRIu32 "\n", option.driver,
-                  scenario->seed, scenario->devices);
+    print_message("repeat it with --driver %s --seed %" PRIu64 " --graphs 1 --devices %" PRIu32 " --actors %" PRIu32
+                  "\n",
+                  option.driver, scenario->seed, scenario->devices / option.actors, option.actors);
     shrinker.stopped = failure->hang;
     if (failure->hang) {
         print_message("something did not end in time, so it is not shrunk:\n");
@@ -435,19 +439,22 @@ static bool parse(int argc, char **argv) {
             option.graphs = (uint32_t)number;
         else if (strcmp(name, "--devices") == 0)
             option.devices = (uint32_t)number;
+        else if (strcmp(name, "--actors") == 0)
+            option.actors = (uint32_t)number;
         else if (strcmp(name, "--seconds") == 0)
             option.seconds = number;
         else
             return false;
     }
-    return option.graphs > 0 && (!strcmp(option.driver, "sim") || !strcmp(option.driver, "cuda"));
+    return option.graphs > 0 && option.actors > 0 && (!strcmp(option.driver, "sim") || !strcmp(option.driver, "cuda"));
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_byte_is_as_in_the_sequential_model)};
     if (!parse(argc, argv)) {
         fprintf(stderr,
-                "usage: %s [--seed S] [--graphs N] [--devices D] [--driver sim|cuda] [--seconds T] [--verbose]\n",
+                "usage: %s [--seed S] [--graphs N] [--devices D] [--actors A] [--driver sim|cuda] [--seconds T] "
+                "[--verbose]\n",
                 argv[0]);
         return 2;
     }
