@@ -92,7 +92,9 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         example_parsed parsed = example_option(&options, argc, argv, &i);
         if (parsed == EXAMPLE_NOT_MINE)
-            fprintf(stderr, "quickstart: unknown option %s\nusage: quickstart [--driver cuda|sim|auto] [--devices N]\n",
+            fprintf(stderr,
+                    "quickstart: unknown option %s\nusage: quickstart [--driver cuda|sim|auto] [--devices N] [--actors "
+                    "N]\n",
                     argv[i]);
         if (parsed != EXAMPLE_TAKEN) return 2;
     }

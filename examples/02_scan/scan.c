@@ -21,6 +21,7 @@ static const char usage[] =
     "Counts each pattern over all files as grep -aoF does. FILE - is standard input.\n"
     "  --driver cuda|sim|auto  the CUDA driver, the simulator, or (default) the first that works\n"
     "  --devices N             use N devices\n"
+    "  --actors N              N actors on each of them\n"
     "  --memory BYTES          of text in flight (default 256M)\n"
     "  --chunk BYTES           searched by one block (default: chosen from the patterns)\n"
     "  --stats                 print to stderr what each device did\n";

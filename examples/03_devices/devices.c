@@ -12,7 +12,7 @@
 
 static const char usage[] =
     "usage: devices [--json] [--grid X[,Y[,Z]]] [--block X[,Y[,Z]]] [--shared BYTES] [--cooperative]\n"
-    "               [--driver cuda|sim|auto] [--devices N]\n";
+    "               [--driver cuda|sim|auto] [--devices N] [--actors N]\n";
 
 typedef struct options {
     example_options common;
@@ -83,6 +83,7 @@ static void print_text(const muster_device_info *d) {
     printf("device %d: %s%s, compute capability %d.%d\n", d->index, d->name, d->simulated ? " (simulated)" : "",
            d->compute_major, d->compute_minor);
     printf("  ordinal         %d, PCI %s\n", d->ordinal, d->pci_bus_id);
+    if (d->share_count > 1) printf("  share           %d of %d of it\n", d->share_index + 1, d->share_count);
     printf("  memory          %llu MiB, of which Muster may use %llu\n", (unsigned long long)d->memory_bytes >> 20,
            (unsigned long long)d->budget_bytes >> 20);
     printf("  multiprocessors %d, each with %d threads in at most %d blocks\n", d->multiprocessors,
@@ -112,6 +113,7 @@ static void print_json(const muster_device_info *d) {
            d->max_block[2], d->max_grid[0], d->max_grid[1], d->max_grid[2]);
     printf(", \"max_shared_bytes\": %d, \"max_shared_optin_bytes\": %d, \"cooperative_launch\": %s",
            d->max_shared_bytes, d->max_shared_optin_bytes, d->cooperative_launch ? "true" : "false");
+    printf(", \"share_index\": %d, \"share_count\": %d", d->share_index, d->share_count);
 }
 
 static void print_preflight(const options *o, const muster_preflight_report *report) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_SIMULATED_DEVICES = 2, MOST_DEVICES = 1024 };
+enum { DEFAULT_SIMULATED_DEVICES = 2, MOST_DEVICES = 1024, MOST_ACTORS = 16 };
 
 const char *example_value(const char *name, const char *option, int argc, char **argv, int *at, int *bad) {
     const char *word = argv[*at];
@@ -67,11 +67,21 @@ example_parsed example_option(example_options *options, int argc, char **argv, i
         options->devices = (uint32_t)devices;
         return EXAMPLE_TAKEN;
     }
+    if (!bad) value = example_value(options->name, "--actors", argc, argv, at, &bad);
+    if (value) {
+        uint64_t actors;
+        if (!example_number(options->name, "--actors", value, 1, MOST_ACTORS, &actors)) return EXAMPLE_BAD;
+        options->actors = (uint32_t)actors;
+        return EXAMPLE_TAKEN;
+    }
     return bad ? EXAMPLE_BAD : EXAMPLE_NOT_MINE;
 }
 
-static muster_status create_on(const char *driver, uint32_t devices, muster_runtime **runtime, muster_error *error) {
-    muster_config config = {.struct_size = sizeof config, .driver = driver, .device_count = devices};
+static muster_status create_on(const char *driver, const example_options *options, muster_runtime **runtime,
+                               muster_error *error) {
+    uint32_t devices = options->devices;
+    muster_config config = {
+        .struct_size = sizeof config, .driver = driver, .device_count = devices, .actors_per_device = options->actors};
     char machine[32];
     /* The simulated machine is ours to describe, unless the user described one. */
     if (driver && strcmp(driver, "sim") == 0 && !getenv("MUSTER_SIM")) {
@@ -97,10 +107,10 @@ muster_runtime *example_runtime_create(const example_options *options) {
     if (automatic) driver = getenv("MUSTER_DRIVER");
     if (automatic && driver) automatic = 0;
 
-    muster_status status = create_on(automatic ? "cuda" : driver, options->devices, &runtime, &error);
+    muster_status status = create_on(automatic ? "cuda" : driver, options, &runtime, &error);
     if (automatic && (status == MUSTER_NO_DRIVER || status == MUSTER_NO_DEVICE || status == MUSTER_DRIVER_TOO_OLD)) {
         fprintf(stderr, "%s: using the simulator, since there is no CUDA device: %s\n", options->name, error.message);
-        status = create_on("sim", options->devices, &runtime, &error);
+        status = create_on("sim", options, &runtime, &error);
     }
     if (status != MUSTER_OK) {
         example_complain(options->name, "cannot start Muster", &error);

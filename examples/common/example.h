@@ -3,7 +3,8 @@
  *   --driver cuda|sim|auto   auto (the default) tries the CUDA driver first and, where there is none or it has no
  *                            usable device, takes the simulator instead; it says so on stderr. That choice is the
  *                            example's: Muster itself never falls back. With MUSTER_DRIVER set, auto means that driver.
- *   --devices N              use N devices. Default: every device of the machine, or two simulated ones. */
+ *   --devices N              use N devices. Default: every device of the machine, or two simulated ones.
+ *   --actors N               N actors on each of them: several devices to Muster on a machine with one GPU. */
 #ifndef MUSTER_EXAMPLES_COMMON_EXAMPLE_H
 #define MUSTER_EXAMPLES_COMMON_EXAMPLE_H
 
@@ -13,6 +14,7 @@ typedef struct example_options {
     const char *name;   /* of the example, in front of its messages */
     const char *driver; /* "cuda", "sim", "auto"; NULL: auto */
     uint32_t devices;   /* 0: default */
+    uint32_t actors;    /* 0: one on each device */
 } example_options;
 
 typedef enum example_parsed {

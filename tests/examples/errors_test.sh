@@ -34,6 +34,9 @@ for program in quickstart scan; do
     expect 2 "unknown option --driversim" "${call[@]}" --driversim
     expect 2 "option --driver needs a value" "${call[@]}" --driver
     expect 2 "option --devices needs a value" "${call[@]}" --devices
+    expect 2 "option --actors needs a value" "${call[@]}" --actors
+    expect 2 "--actors 0: expected a number from 1 to 16" "${call[@]}" --driver sim --actors 0
+    expect 1 "actors_per_device" "${call[@]}" --driver sim --devices 3 --actors 16
     expect 2 "--driver nonsense: expected cuda, sim or auto" "${call[@]}" --driver nonsense
     expect 2 "--driver : expected cuda, sim or auto" "${call[@]}" --driver ''
     for number in 0 -1 x 2x '' 1.5 99999999999999999999 18446744073709551617 16777216G; do
