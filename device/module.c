@@ -151,14 +151,6 @@ uint64_t mu_free_memory(mu_device *device) {
     return 0;
 }
 
-uint64_t mu_device_cost(const mu_device *device, uint64_t before, uint64_t after, uint64_t most_bytes) {
-    uint64_t cost = after && before > after ? before - after : 0;
-    if (!device->common) return cost;
-    /* The driver maps code in steps as large as a bucket. */
-    uint64_t most = most_bytes / MU_BUCKET_LIMIT_BYTES * MU_BUCKET_LIMIT_BYTES + MU_BUCKET_LIMIT_BYTES;
-    return cost < most ? cost : most;
-}
-
 static muster_status load(mu_device *device, const source *source, jit_log *log, mu_module module,
                           muster_error *error) {
     uint64_t before = mu_free_memory(device);
@@ -167,8 +159,9 @@ static muster_status load(mu_device *device, const source *source, jit_log *log,
     CUresult code = device->driver->module_load_data_ex(&module->handle, source->image, 2, log->names, log->values);
     if (code != CUDA_SUCCESS) return compile_failed(device, code, log, "loading", module->name, error);
     uint64_t after = mu_free_memory(device);
-    /* What is shared is bounded by the code; large variables of the module's are free memory that is not there, then. */
-    module->charged_bytes = mu_device_cost(device, before, after, source->bytes);
+    /* With other actors on the device the difference tells what they did meanwhile too: the code's size is a fair part of it, and the
+     * rest is memory that is not free. */
+    module->charged_bytes = device->common ? source->bytes : after && before > after ? before - after : 0;
     mu_ledger_fix(&device->ledger, module->charged_bytes);
     mu_count(&device->counters, &device->counters.module_loads, 1);
     mu_count(&device->counters, &device->counters.device_stalls, 1);

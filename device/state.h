@@ -89,10 +89,6 @@ muster_status mu_pool_create(mu_device *device, muster_error *error);
 void mu_pool_destroy(mu_device *device);
 muster_status mu_pool_bytes(mu_device *device, uint64_t *reserved, muster_error *error);
 
-/* What loading something cost, from free memory before and after; with other actors on the device, whose allocations are in the
- * difference, no more than `most_bytes`. */
-uint64_t mu_device_cost(const mu_device *device, uint64_t before, uint64_t after, uint64_t most_bytes);
-
 /* Free memory, or 0 when it cannot be told: then what was loaded is charged nothing (module.c). Context current. */
 uint64_t mu_free_memory(mu_device *device);
 
