@@ -10,6 +10,7 @@
 #include "scheduler/bind.h"
 #include "scheduler/buffer.h"
 #include "scheduler/enqueue.h"
+#include "scheduler/estimate.h"
 #include "scheduler/evict.h"
 #include "scheduler/loss.h"
 #include "scheduler/program.h"
@@ -48,6 +49,7 @@ void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls) {
     else
         task_at(actor->runtime, epoch->last)->epoch_next = mu_task_ref_of(task);
     epoch->last = mu_task_ref_of(task);
+    epoch->estimate_ns += task->message.weight;
     actor->tasks_in_flight++;
     mu_epoch_add_calls(actor, calls);
 }
@@ -148,6 +150,7 @@ void mu_epoch_retire(mu_actor *actor, uint64_t number) {
     actor->calls_in_flight -= epoch->calls;
     actor->tasks_in_flight -= epoch->tasks;
     atomic_fetch_sub_explicit(&actor->queued, epoch->tasks, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&actor->queued_ns, epoch->estimate_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&actor->jobs_ended, epoch->tasks, memory_order_relaxed);
     for_each_run(actor, epoch, true, mu_run_ended);
     actor->retired = number;
@@ -374,28 +377,6 @@ static void close_and_hand_over(mu_actor *actor) {
     flush_outbox(actor);
 }
 
-/* What has just been seen done took no longer than this since the device began it: an upper bound for each kernel in it. A later,
- * longer one raises the estimate slowly, for a bound is loose when the worker looks late. */
-static void note_pace(mu_actor *actor, uint64_t first, uint64_t last, uint64_t since_ns) {
-    uint64_t tasks = 0, elapsed = mu_now_ns() - since_ns;
-    for (uint64_t number = first; number <= last; number++) tasks += epoch_at(actor, number)->tasks;
-    if (tasks == 0) return;
-    elapsed = elapsed / tasks + 1;
-    for (uint64_t number = first; number <= last; number++)
-        for (mu_task_ref ref = epoch_at(actor, number)->tasks ? epoch_at(actor, number)->first : MU_NO_TASK;
-             ref != MU_NO_TASK;) {
-            const mu_task *task = task_at(actor->runtime, ref);
-            const mu_node *node = &mu_run_at(actor->runtime, task->run)->graph->nodes[task->node];
-            ref = task->epoch_next;
-            if (node->kind != MU_NODE_DISPATCH) continue;
-            atomic_uint *pace = &node->as.dispatch.kernel->pace_ns;
-            uint64_t known = atomic_load_explicit(pace, memory_order_relaxed), bound = elapsed;
-            if (known && bound > 2 * known) bound = 2 * known;
-            if (bound > UINT32_MAX / 2) bound = UINT32_MAX / 2;
-            if (bound != known) atomic_store_explicit(pace, (uint32_t)bound, memory_order_relaxed);
-        }
-}
-
 static bool look_for_completions(mu_actor *actor) {
     uint64_t before = actor->retired, complete = actor->timeline.complete;
     uint64_t since_ns = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
@@ -409,7 +390,7 @@ static bool look_for_completions(mu_actor *actor) {
     }
     /* Only other devices' workers ask. */
     if (!actor->lost && actor->runtime->device_count > 1)
-        note_pace(actor, complete + 1, actor->timeline.complete, since_ns);
+        mu_estimate_note_epochs(actor, complete + 1, actor->timeline.complete, since_ns);
     while (!actor->lost && actor->retired < actor->timeline.complete && mu_loss_can_judge(actor, actor->retired + 1))
         mu_epoch_retire(actor, actor->retired + 1);
     if (actor->lost) {

@@ -51,6 +51,7 @@ typedef struct mu_epoch {
     uint32_t tasks, calls;
     mu_transfer *transfers;
     uint64_t upload_bytes; /* that the dispatch lane waits for */
+    uint64_t estimate_ns;  /* of its tasks */
     uint64_t losses_known; /* mu_loss_serial when it was opened: what is bound in it has seen those */
 } mu_epoch;
 
@@ -74,6 +75,9 @@ struct mu_actor {
     mu_mailbox mailbox;
     /* Jobs placed here and not ended: what placement compares. Relaxed: an estimate. */
     _Alignas(MU_CACHE_LINE) atomic_uint queued;
+    atomic_uint_fast64_t queued_ns; /* what they are estimated to take; with one device, 0 */
+    /* Measured; 0: not yet (scheduler/estimate.h). */
+    atomic_uint_fast64_t host_bytes_per_us, peer_bytes_per_us;
     atomic_uint_fast64_t jobs_ended;
     mu_timeline timeline;
     mu_callout callout;
@@ -173,6 +177,10 @@ void mu_epoch_retire(mu_actor *actor, uint64_t number);
 /* Closes the open epoch if anything is in it. */
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error);
 
+static inline mu_task_ref mu_epoch_first(const mu_actor *actor, uint64_t number) {
+    const mu_epoch *epoch = &actor->epochs[number % MU_EPOCH_RING];
+    return epoch->tasks ? epoch->first : MU_NO_TASK;
+}
 /* Whether `epoch` of `device` is not done and may take long: the device has been at its oldest epoch for a while. */
 bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch);
 /* Held tasks are ready, before those that are: they have waited longer. The list is empty then. */

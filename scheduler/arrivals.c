@@ -1,10 +1,12 @@
 #include "scheduler/arrivals.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "scheduler/bind.h"
 #include "scheduler/buffer.h"
 #include "scheduler/enqueue.h"
+#include "scheduler/estimate.h"
 #include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
@@ -57,6 +59,7 @@ static muster_status put_behind_lane(mu_actor *actor, mu_arrival *arrival, muste
     muster_status status = mu_event_record(actor->device, MU_LANE_UPLOAD, arrival->event, error);
     if (status) return status;
     arrival->next = NULL;
+    if (actor->runtime->device_count > 1 && !arrival->since_ns) arrival->since_ns = mu_now_ns();
     if (actor->arrivals.last)
         actor->arrivals.last->next = arrival;
     else
@@ -73,6 +76,7 @@ static void begin_staged(mu_actor *actor, mu_arrival *arrival) {
         .device = arrival->instance->address + (arrival->low - arrival->instance->low),
         .bytes = arrival->high - arrival->low,
     };
+    if (actor->runtime->device_count > 1) arrival->since_ns = mu_now_ns();
     arrival->next = actor->staged_arrivals;
     actor->staged_arrivals = arrival;
     mu_staging_begin(actor->staging, &arrival->staged);
@@ -106,6 +110,8 @@ mu_arrival *mu_arrival_start(mu_actor *actor, muster_buffer *buffer, mu_instance
     arrival->lost = false;
     arrival->waiting = (mu_task_list){NULL, NULL, 0};
     arrival->failure.status = MUSTER_OK;
+    arrival->from_host = from->source == MUSTER_ANY_DEVICE && !from->zero;
+    arrival->since_ns = 0;
     if (begin(actor, arrival, from, error)) {
         give_back(actor, arrival);
         return NULL;
@@ -183,6 +189,14 @@ static bool poll_staged(mu_actor *actor) {
     return any;
 }
 
+/* The next one has the lane to itself from now on. */
+static void note_rate(mu_actor *actor, const mu_arrival *arrival) {
+    if (actor->runtime->device_count == 1 || actor->lost) return;
+    if (arrival->from_host || arrival->source)
+        mu_estimate_note_copy(actor, arrival->from_host, arrival->high - arrival->low, arrival->since_ns);
+    if (actor->arrivals.first) actor->arrivals.first->since_ns = mu_now_ns();
+}
+
 bool mu_arrivals_poll(mu_actor *actor) {
     bool any = poll_staged(actor);
     for (mu_arrival *arrival; (arrival = actor->arrivals.first);) {
@@ -197,6 +211,7 @@ bool mu_arrivals_poll(mu_actor *actor) {
         if (!known) break;
         actor->arrivals.first = arrival->next;
         if (!arrival->next) actor->arrivals.last = NULL;
+        note_rate(actor, arrival);
         end(actor, arrival);
         any = true;
     }

@@ -25,6 +25,8 @@ struct mu_arrival {
     mu_event event;        /* behind the copy on the upload lane; kept when the record is used again */
     mu_staged_copy staged; /* of pageable host memory: it is on the lane when this is over */
     muster_error failure;  /* status OK: none */
+    bool from_host;
+    uint64_t since_ns; /* the lane has been at it since then, or later */
     mu_task_list waiting;
 };
 

@@ -7,6 +7,7 @@
 #include "scheduler/arrivals.h"
 #include "scheduler/bind.h"
 #include "scheduler/detour.h"
+#include "scheduler/estimate.h"
 #include "scheduler/loss.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
@@ -46,11 +47,10 @@ static waiting wait_for_gate(mu_actor *actor, muster_run *run, int *device, uint
     return WAIT_NONE;
 }
 
-/* A kernel that never ran here may take any time. */
-static bool may_be_long(const mu_node *node) {
-    if (node->kind != MU_NODE_DISPATCH) return false;
-    uint32_t pace = atomic_load_explicit(&node->as.dispatch.kernel->pace_ns, memory_order_relaxed);
-    return pace == 0 || pace > MU_SOON_NS;
+/* A kernel that never ran there may take any time. */
+static bool may_be_long(const mu_node *node, int device) {
+    uint64_t ns = mu_estimate_launch_ns(node, device);
+    return ns == 0 || ns > MU_SOON_NS;
 }
 
 static waiting wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_node *node, int *device,
@@ -59,8 +59,8 @@ static waiting wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_
         const mu_task *pred = mu_run_task(run, run->graph->preds[node->pred_first + i]);
         /* On this device, or skipped before it got to one: nothing to wait for. */
         if (pred->device == actor->index || pred->device == MUSTER_ANY_DEVICE) continue;
-        waiting result =
-            wait_once(actor, pred->device, pred->epoch, may_be_long(&run->graph->nodes[pred->node]), error);
+        waiting result = wait_once(actor, pred->device, pred->epoch,
+                                   may_be_long(&run->graph->nodes[pred->node], pred->device), error);
         if (result == WAIT_NONE) continue;
         *device = pred->device;
         *epoch = pred->epoch;

@@ -17,7 +17,8 @@ typedef struct mu_message {
     struct mu_link {
         struct mu_link *next;
     } link;
-    uint32_t kind; /* for the receiver (scheduler/actor.h) */
+    uint32_t kind;   /* for the receiver (scheduler/actor.h) */
+    uint32_t weight; /* likewise, in what would be padding: of a task, what it is estimated to take, in ns */
 } mu_message;
 
 typedef struct mu_mailbox {

@@ -4,6 +4,7 @@
 
 #include "scheduler/bind.h"
 #include "scheduler/buffer.h"
+#include "scheduler/estimate.h"
 #include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
@@ -11,8 +12,9 @@ static uint32_t next_turn(muster_runtime *runtime) {
     return atomic_fetch_add_explicit(&runtime->placement_turn, 1, memory_order_relaxed);
 }
 
-static uint32_t queued(const muster_runtime *runtime, uint32_t device) {
-    return atomic_load_explicit(&runtime->actors[device].queued, memory_order_relaxed);
+/* How long the device will be busy with what it has been given. */
+static uint64_t queued_ns(const muster_runtime *runtime, uint32_t device) {
+    return atomic_load_explicit(&runtime->actors[device].queued_ns, memory_order_relaxed);
 }
 
 /* The nth device of those in the mask, counted around. */
@@ -45,17 +47,30 @@ static int place_least_loaded(muster_runtime *runtime, const muster_graph *graph
     (void)node;
     uint32_t best = (uint32_t)__builtin_ctzll(candidates);
     for (uint32_t d = best + 1; d < runtime->device_count; d++)
-        if (candidates & MU_LOCATION_DEVICE(d) && queued(runtime, d) < queued(runtime, best)) best = d;
+        if (candidates & MU_LOCATION_DEVICE(d) && queued_ns(runtime, d) < queued_ns(runtime, best)) best = d;
     return (int)best;
 }
 
-/* Bytes of the node's inputs that device `d` lacks, added to missing[d] for every device; and, for whatever else it accesses, a
- * hop's worth where the content is on another device: that device's work on it comes before this. */
-static void count_missing(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
-                          uint64_t *missing) {
+/* Bytes that a device lacks of a node's inputs, by where they can come from; and hops: content that the node accesses is on another
+ * device, whose work on it comes before this. */
+typedef struct missing {
+    uint64_t from_host, from_peer;
+    uint32_t hops;
+} missing;
+
+static void count_segment(const muster_runtime *runtime, const mu_segment *segment, uint64_t bytes, missing *of) {
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        if (segment->valid & MU_LOCATION_DEVICE(d)) continue;
+        if (segment->valid & runtime->reach[d])
+            of[d].from_peer += bytes;
+        else
+            of[d].from_host += bytes;
+    }
+}
+
+static void count_missing(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node, missing *of) {
     for (uint32_t i = 0; i < node->access_count; i++) {
         const mu_access *access = &graph->accesses[node->access_first + i];
-        bool reads = access->mode & MUSTER_READ;
         mu_location_mask holders = 0;
         mu_coherence *table = &graph->buffers[access->buffer].buffer->coherence;
         mu_coherence_lock(table);
@@ -64,29 +79,30 @@ static void count_missing(const muster_runtime *runtime, const muster_graph *gra
             const mu_segment *segment = &table->segments[s];
             if (segment->zero || segment->undefined) continue;
             holders |= segment->valid & ~MU_LOCATION_HOST;
-            if (!reads) continue;
+            if (!(access->mode & MUSTER_READ)) continue;
             uint64_t low = segment->low > access->low ? segment->low : access->low;
             uint64_t high = segment->high < access->high ? segment->high : access->high;
-            for (uint32_t d = 0; d < runtime->device_count; d++)
-                if (!(segment->valid & MU_LOCATION_DEVICE(d))) missing[d] += high - low;
+            count_segment(runtime, segment, high - low, of);
         }
         mu_coherence_unlock(table);
         for (uint32_t d = 0; d < runtime->device_count; d++)
-            if (holders && !(holders & MU_LOCATION_DEVICE(d)))
-                missing[d] += (uint64_t)MU_HOP_NS * MU_TRANSFER_BYTES_PER_NS;
+            if (holders && !(holders & MU_LOCATION_DEVICE(d))) of[d].hops++;
     }
 }
 
-/* Where the job would probably start first: time in the queue plus time to move what is missing. */
+/* Where the job would probably end first: after what is queued, when what is missing has come, and with what it takes there. So a job
+ * goes where its data is until that device's queue is longer than another's by more than moving the data costs. */
 static int place_locality(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
                           mu_location_mask candidates) {
-    uint64_t missing[MU_MAX_DEVICES] = {0};
-    count_missing(runtime, graph, node, missing);
+    missing of[MU_MAX_DEVICES] = {0};
+    count_missing(runtime, graph, node, of);
     uint32_t best = 0;
     uint64_t best_ns = UINT64_MAX;
     for (uint32_t d = 0; d < runtime->device_count; d++) {
         if (!(candidates & MU_LOCATION_DEVICE(d))) continue;
-        uint64_t ns = (uint64_t)queued(runtime, d) * MU_QUEUED_JOB_NS + missing[d] / MU_TRANSFER_BYTES_PER_NS;
+        uint64_t ns = queued_ns(runtime, d) + mu_estimate_job_ns(runtime, node, (int)d) +
+                      mu_estimate_copy_ns(runtime, (int)d, false, of[d].from_host) +
+                      mu_estimate_copy_ns(runtime, (int)d, true, of[d].from_peer) + of[d].hops * (uint64_t)MU_HOP_NS;
         if (ns < best_ns) best = d, best_ns = ns;
     }
     return (int)best;

@@ -13,9 +13,8 @@ struct muster_kernel {
     mu_handle handle; /* its references are the program's */
     muster_program *program;
     char *name;
-    muster_kernel *next; /* of the program */
-    /* How long a launch takes at most, as far as is known; 0: it never ran. Relaxed: an estimate that any worker makes. */
-    atomic_uint pace_ns;
+    muster_kernel *next;           /* of the program */
+    atomic_uint_fast64_t *pace_ps; /* per device: estimated picoseconds a block; 0: never ran (scheduler/estimate.h) */
     /* What every device agrees on: the strictest limits, and the parameters. */
     mu_function_info info;
     mu_function functions[]; /* per device; constant once the kernel is returned */

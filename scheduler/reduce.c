@@ -176,6 +176,7 @@ muster_status mu_reduce_add_fill(muster_graph *graph, muster_job job, int pin, c
         if (node) {
             node->as.fill.pattern = (uint32_t)identity;
             node->as.fill.pattern_bytes = 4;
+            node->flags = MU_NODE_SHARD;
         }
         if (node && mu_graph_add_access(graph, node, copy, MUSTER_WRITE, 0, copy->bytes, true)) return MUSTER_OK;
     } else {
@@ -183,6 +184,7 @@ muster_status mu_reduce_add_fill(muster_graph *graph, muster_job job, int pin, c
         muster_status status = find_kernel(graph->handle.runtime, "muster_fill_u64", &kernel, error);
         if (status) return status;
         node = add_built_in(graph, job, pin, kernel, count);
+        if (node) node->flags |= MU_NODE_SHARD;
         if (node && mu_graph_add_access(graph, node, copy, MUSTER_WRITE, 0, copy->bytes, true) &&
             mu_graph_add_address(graph, node, 0, 0) &&
             mu_graph_add_value(graph, node, &identity, sizeof identity, true) &&

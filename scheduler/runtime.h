@@ -38,6 +38,7 @@ struct muster_runtime {
     uint32_t started_actors;                     /* fewer than device_count only while creating fails */
     mu_actor *actors;                            /* device_count of them */
     bool direct[MU_MAX_DEVICES][MU_MAX_DEVICES]; /* the first copies from the second without the host; constant */
+    mu_location_mask reach[MU_MAX_DEVICES];      /* the same as masks */
     mu_order order;
     const mu_placement *placement;
     atomic_uint placement_turn;

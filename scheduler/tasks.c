@@ -3,6 +3,7 @@
 
 #include "scheduler/actor.h"
 #include "scheduler/bind.h"
+#include "scheduler/estimate.h"
 #include "scheduler/host_task.h"
 #include "scheduler/loss.h"
 #include "scheduler/runtime.h"
@@ -90,10 +91,18 @@ static bool ends_here(muster_run *run, mu_task *task) {
     return true;
 }
 
+/* What the task adds to the device's queue; remembered, so that as much is taken off when it has ended. */
+static uint64_t weigh(const muster_runtime *runtime, const mu_node *node, mu_task *task, int device) {
+    uint64_t ns = runtime->device_count > 1 ? mu_estimate_job_ns(runtime, node, device) : 0;
+    task->message.weight = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
+    return task->message.weight;
+}
+
 void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run, uint32_t first) {
     struct {
         mu_task *first, *last;
         uint32_t count;
+        uint64_t ns;
     } chains[MU_MAX_DEVICES];
     memset(chains, 0, runtime->device_count * sizeof chains[0]);
     uint32_t skipped = 0;
@@ -113,6 +122,7 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
                                                   : mu_place(runtime, run->graph, node);
         task->device = (int16_t)device;
         chains[device].count++;
+        chains[device].ns += weigh(runtime, node, task, device);
         if (self && device == self->index) {
             mu_task_list_append(&self->ready, task);
         } else if (self) {
@@ -127,8 +137,9 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         }
     }
     for (uint32_t d = 0; d < runtime->device_count; d++) {
-        if (chains[d].count)
-            atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
+        if (!chains[d].count) continue;
+        atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
+        atomic_fetch_add_explicit(&runtime->actors[d].queued_ns, chains[d].ns, memory_order_relaxed);
         /* The run may end as soon as its last task is posted; nothing of it is touched after the skipped are counted. */
     }
     if (skipped) mu_run_enqueued(run, skipped);
@@ -157,7 +168,10 @@ bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_t
     task->device = (int16_t)device;
     task->next = MU_NONE;
     atomic_fetch_sub_explicit(&self->queued, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&self->queued_ns, task->message.weight, memory_order_relaxed);
     atomic_fetch_add_explicit(&runtime->actors[device].queued, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&runtime->actors[device].queued_ns, weigh(runtime, node, task, device),
+                              memory_order_relaxed);
     mu_actor_post_tasks(&runtime->actors[device], task);
     return true;
 }

@@ -1,0 +1,104 @@
+#include "scheduler/estimate.h"
+
+#include "base/clock.h"
+#include "scheduler/program.h"
+#include "scheduler/runtime.h"
+
+/* Shorter copies say more about their start than about the path. */
+enum { MEASURED_COPY_BYTES = 1 << 20 };
+
+static uint64_t blocks_of(const mu_node *node) {
+    const uint32_t *grid = node->as.dispatch.grid;
+    return (uint64_t)grid[0] * grid[1] * grid[2];
+}
+
+static atomic_uint_fast64_t *pace_of(const mu_node *node, int device) {
+    return &node->as.dispatch.kernel->pace_ps[device];
+}
+
+uint64_t mu_estimate_launch_ns(const mu_node *node, int device) {
+    if (node->kind != MU_NODE_DISPATCH) return MU_QUEUED_JOB_NS;
+    uint64_t pace = atomic_load_explicit(pace_of(node, device), memory_order_relaxed), ps;
+    if (pace == 0) return 0;
+    if (__builtin_mul_overflow(pace, blocks_of(node), &ps)) return UINT64_MAX / 1000;
+    return ps / 1000 + 1;
+}
+
+/* Of a device that has not run the kernel, what another says, by their numbers of multiprocessors. */
+static uint64_t from_another(const muster_runtime *runtime, const mu_node *node, int device) {
+    uint64_t own = (uint64_t)mu_device_capability(runtime->actors[device].device)->multiprocessors;
+    for (int d = 0; d < (int)runtime->device_count; d++) {
+        uint64_t there = d == device ? 0 : mu_estimate_launch_ns(node, d);
+        if (there == 0 || own == 0) continue;
+        uint64_t theirs = (uint64_t)mu_device_capability(runtime->actors[d].device)->multiprocessors;
+        return (uint64_t)((unsigned __int128)there * theirs / own);
+    }
+    return 0;
+}
+
+uint64_t mu_estimate_job_ns(const muster_runtime *runtime, const mu_node *node, int device) {
+    uint64_t ns = mu_estimate_launch_ns(node, device);
+    if (ns == 0) ns = from_another(runtime, node, device);
+    /* Enqueueing alone takes about so long; what never ran is taken for short. */
+    return ns > MU_QUEUED_JOB_NS ? ns : MU_QUEUED_JOB_NS;
+}
+
+uint64_t mu_estimate_copy_ns(const muster_runtime *runtime, int device, bool direct, uint64_t bytes) {
+    const mu_actor *actor = &runtime->actors[device];
+    uint64_t rate =
+        atomic_load_explicit(direct ? &actor->peer_bytes_per_us : &actor->host_bytes_per_us, memory_order_relaxed);
+    if (rate == 0) rate = MU_TRANSFER_BYTES_PER_NS * UINT64_C(1000);
+    return (uint64_t)((unsigned __int128)bytes * 1000 / rate);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- note -- */
+
+/* A quarter of what is new: one late look does little harm. */
+static void learn(atomic_uint_fast64_t *estimate, uint64_t value) {
+    uint64_t known = atomic_load_explicit(estimate, memory_order_relaxed);
+    if (known) value = known - known / 4 + value / 4;
+    atomic_store_explicit(estimate, value ? value : 1, memory_order_relaxed);
+}
+
+static const mu_node *dispatched(const mu_actor *actor, mu_task_ref ref, mu_task_ref *next) {
+    const muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
+    const mu_task *task = &run->tasks[(uint32_t)ref];
+    const mu_node *node = &run->graph->nodes[task->node];
+    *next = task->epoch_next;
+    return node->kind == MU_NODE_DISPATCH && !task->status ? node : NULL;
+}
+
+#define FOR_EACH_DISPATCH(node)                                                                                        \
+    for (uint64_t number = first; number <= last; number++)                                                            \
+        for (mu_task_ref ref = mu_epoch_first(actor, number), next; ref != MU_NO_TASK; ref = next)                     \
+            for (const mu_node *node = dispatched(actor, ref, &next); node; node = NULL)
+
+/* Together they took no longer than `elapsed`. Each gets a part of that in proportion to what it was thought to take, or, while some
+ * have never been seen, to its blocks. */
+void mu_estimate_note_epochs(mu_actor *actor, uint64_t first, uint64_t last, uint64_t since_ns) {
+    uint64_t elapsed = mu_now_ns() - since_ns, blocks = 0, expected = 0;
+    bool all_known = true;
+    FOR_EACH_DISPATCH(node) {
+        uint64_t ns = mu_estimate_launch_ns(node, actor->index);
+        all_known &= ns != 0;
+        expected += ns < UINT64_MAX / (1 << 20) ? ns : UINT64_MAX / (1 << 20);
+        blocks += blocks_of(node);
+    }
+    if (blocks == 0) return;
+    uint64_t evenly = (uint64_t)((unsigned __int128)elapsed * 1000 / blocks);
+    FOR_EACH_DISPATCH(node) {
+        atomic_uint_fast64_t *pace = pace_of(node, actor->index);
+        uint64_t known = atomic_load_explicit(pace, memory_order_relaxed);
+        if (all_known)
+            learn(pace, (uint64_t)((unsigned __int128)known * elapsed / expected));
+        else if (known == 0)
+            learn(pace, evenly);
+    }
+}
+
+void mu_estimate_note_copy(mu_actor *actor, bool from_host, uint64_t bytes, uint64_t since_ns) {
+    uint64_t elapsed = mu_now_ns() - since_ns;
+    if (bytes < MEASURED_COPY_BYTES || elapsed == 0) return;
+    learn(from_host ? &actor->host_bytes_per_us : &actor->peer_bytes_per_us,
+          (uint64_t)((unsigned __int128)bytes * 1000 / elapsed));
+}
