@@ -81,6 +81,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:cut_test"),
     program("tests", "//tests/scheduler:defect_test"),
     program("tests", "//tests/scheduler:enqueue_job_test"),
+    program("tests", "//tests/scheduler:estimate_test"),
     program("tests", "//tests/scheduler:evict_test"),
     program("tests", "//tests/scheduler:failure_test"),
     program("tests", "//tests/scheduler:fallback_test"),
