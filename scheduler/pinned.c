@@ -138,6 +138,11 @@ static int any_device(const muster_runtime *runtime) {
     return 0;
 }
 
+/* The device that was asked turned out to be lost, and there are others. */
+static bool is_for_another(const muster_runtime *runtime, muster_status status) {
+    return status == MUSTER_DEVICE_LOST && !mu_device_is_lost(runtime->actors[any_device(runtime)].device);
+}
+
 /* A power of two up to 1 MiB, then a quarter of one: what is freed serves the next of about its size. */
 static uint64_t size_class(uint64_t bytes) {
     uint64_t step = 4096;
@@ -179,8 +184,11 @@ static muster_status make_block(muster_runtime *runtime, uint64_t bytes, uint64_
     mu_host_block *block = mu_alloc_zeroed(1, sizeof *block);
     if (!block) return mu_fail_host_memory(error, "the record of pinned memory", sizeof *block);
     void *memory = NULL;
-    block->device = any_device(runtime);
-    muster_status status = pin(runtime, block->device, capacity, &memory, error);
+    muster_status status;
+    do {
+        block->device = any_device(runtime);
+        status = pin(runtime, block->device, capacity, &memory, error);
+    } while (is_for_another(runtime, status));
     if (status) goto free_record;
     block->low = (uintptr_t)memory;
     block->high = block->low + bytes;
@@ -266,7 +274,9 @@ muster_status muster_host_register(muster_runtime *runtime, void *pointer, uint6
         mu_free(block);
         return status;
     }
-    status = mu_host_register(runtime->actors[block->device].device, pointer, bytes, error);
+    while (is_for_another(runtime,
+                          status = mu_host_register(runtime->actors[block->device].device, pointer, bytes, error)))
+        block->device = any_device(runtime);
     pthread_mutex_lock(&runtime->pinned.lock);
     if (status)
         forget(&runtime->pinned, block);
