@@ -7,6 +7,7 @@
 typedef struct turn {
     sim_stream *stream;
     sim_op *op;
+    bool dropped; /* its context has failed: it does nothing, and is over */
     uint64_t begin_ns, cost_ns;
 } turn;
 
@@ -17,16 +18,17 @@ static SIM_UNSEEN void take_turn(void *argument) {
     MU_TSAN_ACQUIRE(&op->order); /* pairs with the release in sim_enqueue: what the caller did happened before */
     if (op->waits_for) MU_TSAN_ACQUIRE(&op->waits_for->order); /* pairs with the release below, on the other stream */
     op->begin_ns = taken->begin_ns;
-    if (op->run) op->run(op);
+    if (op->run && !taken->dropped) op->run(op);
     taken->cost_ns = op->cost_ns;
     if (op->records) MU_TSAN_RELEASE(&op->records->order);
     MU_TSAN_RELEASE(&taken->stream->order);                  /* pairs with the acquire of who synchronises with it, */
     MU_TSAN_RELEASE(&taken->stream->context->device->order); /* or with the whole device */
 }
 
-/* Returns what the operation cost in virtual time. */
-static SIM_UNSEEN uint64_t run_as_stream(sim_stream *stream, sim_op *op, uint64_t begin_ns) {
-    turn taken = {stream, op, begin_ns, 0};
+/* Returns what the operation cost in virtual time. One that is dropped passes here too: what waits for it on another device, whose
+ * context may not have failed yet, comes after what this stream did before. */
+static SIM_UNSEEN uint64_t run_as_stream(sim_stream *stream, sim_op *op, bool dropped, uint64_t begin_ns) {
+    turn taken = {stream, op, dropped, begin_ns, 0};
     sim_strand_run(stream->strand, take_turn, &taken);
     return taken.cost_ns;
 }
@@ -59,8 +61,10 @@ static void run_head(sim_driver *driver, sim_stream *stream) {
     sim_op *op = stream->head;
     uint64_t time_ns = begin_virtual(stream, op);
     sim_unlock(driver);
-    if (!sim_fault_drops(stream->context)) {
-        time_ns += run_as_stream(stream, op, time_ns);
+    bool dropped = sim_fault_drops(stream->context);
+    uint64_t cost_ns = run_as_stream(stream, op, dropped, time_ns);
+    if (!dropped) {
+        time_ns += cost_ns;
         op->ran = true;
     }
     if (op->finish) op->finish(op);
