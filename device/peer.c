@@ -60,15 +60,20 @@ static muster_status checked_copy(mu_device *device, mu_device *peer, bool *same
     if (status) goto free_there;
     CUstream stream = device->lanes[MU_LANE_UPLOAD];
     CUresult code = device->driver->memcpy_peer_async(here, device->context, there, peer->context, PROBE_BYTES, stream);
-    if (code == CUDA_SUCCESS) code = device->driver->memcpy_dtoh_async(received, here, PROBE_BYTES, stream);
-    if (code == CUDA_SUCCESS) code = device->driver->stream_synchronize(stream);
+    if (code == CUDA_SUCCESS) {
+        code = device->driver->memcpy_dtoh_async(received, here, PROBE_BYTES, stream);
+        CUresult end = device->driver->stream_synchronize(stream);
+        if (code == CUDA_SUCCESS) code = end;
+        /* Perhaps under way still: a second try, or the memory is left to the pools, which go at the end. */
+        if (end != CUDA_SUCCESS && device->driver->stream_synchronize(stream) != CUDA_SUCCESS) there = here = 0;
+    }
     if (code != CUDA_SUCCESS)
         status =
             mu_device_fail_as(device, MUSTER_TRANSFER_FAILED, code, error,
                               "copying %d bytes from device %d to check peer access", (int)PROBE_BYTES, peer->index);
     else
         *same = memcmp(sent, received, PROBE_BYTES) == 0;
-    probe_free(device, here);
+    if (here) probe_free(device, here);
 free_there:
     drain_peer(peer, there);
     return status;

@@ -32,7 +32,10 @@ static int error_of(sim_context *context) {
 
 CUresult sim_fault_observe(sim_context *context) {
     int code = error_of(context);
-    if (code != CUDA_SUCCESS) MU_TSAN_ACQUIRE(&context->driver->fault_order); /* pairs with report's release */
+    if (code != CUDA_SUCCESS) {
+        MU_TSAN_ACQUIRE(&context->driver->fault_order); /* pairs with report's release */
+        MU_TSAN_ACQUIRE(&context->device->order);       /* a device that has failed does no more than it did */
+    }
     return (CUresult)code;
 }
 
