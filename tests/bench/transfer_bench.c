@@ -10,9 +10,13 @@
  * wall clock; `ratio` is Muster's to plain: above 1 is faster.
  *
  * Then, while the largest size is uploaded by one run, jobs of one small kernel are submitted and waited for, one after the other, by
- * another thread of the application: median and worst time from one's end to the next one's, without an upload and beside one.
+ * another thread of the application: median and worst time from one's end to the next one's, without an upload and beside one; and
+ * the same by plain calls, the upload from a thread of its own. (What an upload costs others in any case is the bus that launches
+ * cross too.)
  * Only one device is used. Where there is no driver or device, it says so and exits with 0. Numbers of the simulator mean nothing. */
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +52,9 @@ typedef struct bench {
     const mu_driver *driver;
     CUdevice device;
     CUcontext context;
-    CUstream stream;
+    CUstream stream, small_stream;
+    CUmodule module;
+    CUfunction function;
     CUdeviceptr memory;
 } bench;
 
@@ -106,6 +112,9 @@ static bool open_bench(bench *bench, const char *driver) {
     driver_must(bench, bench->driver->primary_ctx_retain(&bench->context, bench->device), "retaining the context");
     driver_must(bench, bench->driver->ctx_push_current(bench->context), "entering the context");
     driver_must(bench, bench->driver->stream_create(&bench->stream, CU_STREAM_NON_BLOCKING), "creating a stream");
+    driver_must(bench, bench->driver->stream_create(&bench->small_stream, CU_STREAM_NON_BLOCKING), "creating a stream");
+    driver_must(bench, bench->driver->module_load_data_ex(&bench->module, test_kernels_ptx, 0, NULL, NULL), "loading");
+    driver_must(bench, bench->driver->module_get_function(&bench->function, bench->module, "nothing"), "finding");
     driver_must(bench, bench->driver->mem_alloc(&bench->memory, bytes), "allocating");
     return true;
 }
@@ -113,6 +122,8 @@ static bool open_bench(bench *bench, const char *driver) {
 static void close_bench(bench *bench) {
     CUcontext context;
     driver_must(bench, bench->driver->mem_free(bench->memory), "freeing");
+    driver_must(bench, bench->driver->module_unload(bench->module), "unloading");
+    driver_must(bench, bench->driver->stream_destroy(bench->small_stream), "destroying a stream");
     driver_must(bench, bench->driver->stream_destroy(bench->stream), "destroying a stream");
     driver_must(bench, bench->driver->ctx_pop_current(&context), "leaving the context");
     driver_must(bench, bench->driver->primary_ctx_release(bench->device), "releasing the context");
@@ -246,6 +257,9 @@ static muster_graph *small_job(const bench *bench, muster_buffer **buffer) {
     return graph;
 }
 
+enum { MAX_JOBS = 200000 };
+static uint64_t gap_ns[MAX_JOBS];
+
 typedef struct gaps {
     double median_us, worst_us;
     uint64_t jobs;
@@ -256,10 +270,13 @@ static int ascending(const void *one, const void *other) {
     return (a > b) - (a < b);
 }
 
+static gaps summary(uint64_t count) {
+    qsort(gap_ns, count, sizeof gap_ns[0], ascending);
+    return (gaps){(double)gap_ns[count / 2] * 1e-3, (double)gap_ns[count - 1] * 1e-3, count};
+}
+
 /* Runs small jobs while the upload goes on, or for 50 ms without one. */
 static gaps measure_gaps(const bench *bench, muster_graph *small, const setting *setting) {
-    enum { MAX_JOBS = 200000 };
-    static uint64_t gap_ns[MAX_JOBS];
     muster_run *upload = NULL;
     uint64_t count = 0;
     run(bench, small);
@@ -278,33 +295,76 @@ static gaps measure_gaps(const bench *bench, muster_graph *small, const setting 
     }
     if (upload) must(muster_run_wait(upload, MUSTER_FOREVER, &failure), "waiting");
     muster_run_destroy(upload);
-    qsort(gap_ns, count, sizeof gap_ns[0], ascending);
-    return (gaps){(double)gap_ns[count / 2] * 1e-3, (double)gap_ns[count - 1] * 1e-3, count};
+    return summary(count);
+}
+
+/* An upload by plain calls, from a thread of its own: with pageable memory the call itself takes as long. */
+typedef struct uploader {
+    const setting *setting;
+    pthread_t thread;
+    atomic_bool done;
+} uploader;
+
+static void *upload_plainly(void *argument) {
+    uploader *self = argument;
+    const bench *bench = self->setting->bench;
+    driver_must(bench, bench->driver->ctx_set_current(bench->context), "entering the context");
+    copy_plainly(self->setting, true);
+    atomic_store(&self->done, true);
+    return NULL;
+}
+
+static gaps measure_plain_gaps(const bench *bench, muster_graph *small, const setting *setting) {
+    CUdeviceptr in = bench->memory, out = bench->memory;
+    void *parameters[2] = {&in, &out};
+    uint64_t count = 0;
+    uploader uploader = {.setting = setting};
+    (void)small;
+    if (setting && pthread_create(&uploader.thread, NULL, upload_plainly, &uploader)) exit(1);
+    uint64_t last = mu_now_ns(), deadline = mu_deadline_ns(50000000);
+    bool going_on = true;
+    while (going_on && count < MAX_JOBS) {
+        driver_must(
+            bench,
+            bench->driver->launch_kernel(bench->function, 1, 1, 1, 32, 1, 1, 0, bench->small_stream, parameters, NULL),
+            "launching");
+        driver_must(bench, bench->driver->stream_synchronize(bench->small_stream), "synchronising");
+        uint64_t now = mu_now_ns();
+        gap_ns[count++] = now - last;
+        last = now;
+        going_on = setting ? !atomic_load(&uploader.done) : now < deadline;
+    }
+    if (setting) pthread_join(uploader.thread, NULL);
+    return summary(count);
 }
 
 static void measure_all_gaps(const bench *bench, measure_report *report) {
-    static const char *const names[] = {"small jobs alone", "beside a pinned upload", "beside a pageable upload"};
+    static const char *const names[] = {"alone", "beside a pinned upload", "beside a pageable upload"};
+    static gaps (*const ways[])(const struct bench *, muster_graph *, const setting *) = {measure_plain_gaps,
+                                                                                          measure_gaps};
     muster_buffer *buffer;
     muster_graph *small = small_job(bench, &buffer);
-    for (int way = 0; way < 3; way++) {
+    for (int beside = 0; beside < 3; beside++) {
         setting setting;
-        measure median = {0}, worst = {0}, jobs = {0};
-        if (way) open_setting(&setting, bench, bench->max_bytes, way == 1 ? bench->pinned : bench->pageable);
-        for (uint32_t r = 0; r <= bench->runs; r++) {
-            gaps found = measure_gaps(bench, small, way ? &setting : NULL);
-            if (r == 0) continue; /* the first run warms up */
-            measure_add(&median, found.median_us);
-            measure_add(&worst, found.worst_us);
-            measure_add(&jobs, (double)found.jobs);
-        }
-        if (way) close_setting(&setting);
-        const measure_figure figures[] = {{"median_us", measure_percentile(&median, 50)},
-                                          {"worst_us", measure_percentile(&worst, 50)},
-                                          {"worst_max_us", measure_percentile(&worst, 100)},
-                                          {"jobs", measure_percentile(&jobs, 50)}};
+        measure median[2] = {0}, worst[2] = {0};
+        if (beside) open_setting(&setting, bench, bench->max_bytes, beside == 1 ? bench->pinned : bench->pageable);
+        for (uint32_t r = 0; r <= bench->runs; r++)
+            for (int way = 0; way < 2; way++) {
+                gaps found = ways[way](bench, small, beside ? &setting : NULL);
+                if (r == 0) continue; /* the first run warms up */
+                measure_add(&median[way], found.median_us);
+                measure_add(&worst[way], found.worst_us);
+            }
+        if (beside) close_setting(&setting);
+        const measure_figure figures[] = {{"plain_us", measure_percentile(&median[0], 50)},
+                                          {"muster_us", measure_percentile(&median[1], 50)},
+                                          {"plain_worst", measure_percentile(&worst[0], 50)},
+                                          {"muster_worst", measure_percentile(&worst[1], 50)},
+                                          {"muster_max", measure_percentile(&worst[1], 100)}};
         char name[64], size[32];
-        snprintf(name, sizeof name, way ? "%s of %s" : "%s", names[way], size_name(bench->max_bytes, size));
-        measure_row(report, name, figures, 4);
+        snprintf(name, sizeof name, beside ? "small jobs %s of %s" : "small jobs %s", names[beside],
+                 size_name(bench->max_bytes, size));
+        measure_row(report, name, figures, 5);
     }
     muster_graph_destroy(small);
     muster_buffer_destroy(buffer);
