@@ -454,7 +454,7 @@ MUSTER_API muster_status muster_buffer_release(muster_buffer *buffer, void *poin
 /* Host memory that is pinned is copied by the devices themselves, at the full speed of the bus (55 GB/s on an H200, against 8 to
  * 15 for the driver's own way with other memory). Buffers over memory from these calls, or over memory that the application has pinned
  * with the CUDA API, use it directly. All other memory, and what Muster allocates for a buffer without any, is pageable:
- * Muster copies it in pieces through a little pinned memory of its own, by up to four threads. Pinned memory cannot be
+ * Muster copies it in pieces through a little pinned memory of its own, by up to eight threads. Pinned memory cannot be
  * swapped out, so a machine should not have most of its memory pinned. docs/memory.md says more. */
 
 /* Lends pinned memory, usable by all devices of the runtime: as the `host` of buffers, or for anything else. Aligned to 256 bytes;

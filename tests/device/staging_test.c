@@ -147,7 +147,7 @@ static uint64_t pinned_made(void) { return mu_sim_calls(driver, "mem_host_alloc"
 static void test_every_size_goes_there_and_back(void **state) {
     (void)state;
     static const uint64_t sizes[] = {1,        3000, 64 * KIB, 64 * KIB + 1, 1024 * KIB + 1,
-                                     SLOT - 1, SLOT, SLOT + 1, 4 * SLOT,     9 * SLOT + 77777};
+                                     SLOT - 1, SLOT, SLOT + 1, 8 * SLOT,     21 * SLOT + 77777};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint64_t bytes = sizes[i];
         unsigned char *sent = patterned(bytes, (unsigned)i), *received = host_memory(bytes);
@@ -270,7 +270,7 @@ static void test_a_small_copy_is_not_held_up_by_a_large_one(void **state) {
 /* Nothing comes off the lanes, and still all of this returns: the test would hang otherwise. */
 static void test_nothing_waits_for_the_device(void **state) {
     (void)state;
-    uint64_t bytes = 8 * SLOT;
+    uint64_t bytes = 2 * MU_STAGING_SLOTS * SLOT;
     unsigned char *sent = patterned(bytes, 5), *received = host_memory(bytes), *byte = host_memory(1);
     mu_address address = allocate(bytes), other = allocate(1);
     mu_staged_copy up, down, least;
@@ -468,7 +468,7 @@ static void test_events_that_never_work_fail_the_copies(void **state) {
         fake->fail_entry_code[entries[i]] = CUDA_ERROR_INVALID_VALUE;
         for (int k = 0; k < 2 * MU_STAGING_SLOTS; k++) assert_false(round_trip(3 * SLOT, 1));
         fake->fail_entry_code[entries[i]] = CUDA_SUCCESS;
-        assert_true(round_trip(6 * SLOT, 2));
+        assert_true(round_trip((MU_STAGING_SLOTS + 2) * SLOT, 2));
         close_fake();
     }
 }
@@ -477,7 +477,7 @@ static void test_without_pinned_memory_the_driver_stages(void **state) {
     (void)state;
     open_fake();
     fake->fail_entry_code[FAKE_mem_host_alloc] = CUDA_ERROR_OUT_OF_MEMORY;
-    assert_true(round_trip(5 * SLOT + 1, 1));
+    assert_true(round_trip(MU_STAGING_SLOTS * SLOT + 1, 1));
     assert_true(round_trip(70 * KIB, 2));
     assert_non_null(mu_staging_refusal(staging));
     assert_int_equal(mu_staging_refusal(staging)->status, MUSTER_OUT_OF_HOST_MEMORY);
@@ -492,10 +492,10 @@ static void test_the_slots_there_are_do_all_the_work(void **state) {
     open_fake();
     fake->fail_entry_code[FAKE_mem_host_alloc] = CUDA_ERROR_OUT_OF_MEMORY;
     fake->fail_entry_times[FAKE_mem_host_alloc] = MU_STAGING_SLOTS - 1;
-    assert_true(round_trip(5 * SLOT + 1, 1));
+    assert_true(round_trip(MU_STAGING_SLOTS * SLOT + 1, 1));
     assert_non_null(mu_staging_refusal(staging));
     assert_int_equal(fake->live.pinned, 1 + MU_STAGING_SLOTS);
-    assert_int_equal(fake->calls[FAKE_memcpy_htod_async], 6);
+    assert_int_equal(fake->calls[FAKE_memcpy_htod_async], MU_STAGING_SLOTS + 1);
     close_fake();
 }
 
@@ -548,7 +548,7 @@ static void test_as_many_threads_as_half_of_the_cores(void **state) {
     static const struct {
         int cores;
         uint32_t threads;
-    } cases[] = {{2, 1}, {3, 1}, {4, 2}, {8, 4}, {16, 4}};
+    } cases[] = {{2, 1}, {3, 1}, {4, 2}, {8, 4}, {16, 8}, {32, 8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint32_t threads = threads_on(cases[i].cores); /* 0: this machine has not so many */
         if (threads) assert_int_equal(threads, cases[i].threads);
