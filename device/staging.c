@@ -1,6 +1,7 @@
 #include "device/staging.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ struct mu_staging {
     mu_copier *copier;
     void (*wake)(void *user);
     void *user;
+    cpu_set_t near; /* where the worker may run: next to the device */
     bool lost, refused;
     muster_error loss, refusal;
     struct {
@@ -71,10 +73,15 @@ static void finished(mu_copy_job *job) {
 
 static void make_memory(mu_copy_job *job, uint32_t part) {
     slot *made = (slot *)job;
+    cpu_set_t own;
     (void)part;
     made->refusal.status = MUSTER_OK;
+    /* Pinned pages lie where the thread is that pins them. */
+    bool moved = sched_getaffinity(0, sizeof own, &own) == 0 &&
+                 sched_setaffinity(0, sizeof made->staging->near, &made->staging->near) == 0;
     if (mu_pinned_alloc(made->staging->device, MU_STAGING_SLOT_BYTES, &made->memory, &made->refusal))
         made->memory = NULL;
+    if (moved) sched_setaffinity(0, sizeof own, &own);
 }
 
 static void move_part(mu_copy_job *job, uint32_t part) {
@@ -379,10 +386,14 @@ void mu_staging_lose(mu_staging *staging, const muster_error *error) {
     end_everything(staging);
 }
 
-bool mu_staging_advance(mu_staging *staging) {
+static void notice_loss(mu_staging *staging) {
     muster_error error;
-    bool any = false;
     if (!staging->lost && mu_device_alive(staging->device, &error)) mu_staging_lose(staging, &error);
+}
+
+bool mu_staging_advance(mu_staging *staging) {
+    bool any = false;
+    notice_loss(staging);
     for (int way = 0; way < MU_STAGED_WAYS; way++) {
         any |= look_at_threads(staging, way);
         if (!staging->lost) any |= look_at_lane(staging, way);
@@ -400,6 +411,7 @@ void mu_staging_begin(mu_staging *staging, mu_staged_copy *copy) {
     copy->status = MUSTER_OK;
     copy->handed_bytes = copy->settled_bytes = 0;
     copy->threads = 0;
+    notice_loss(staging);
     link_copy(staging, copy);
     if (staging->lost) fail_copy(copy, &staging->loss);
     if (copy->status || copy->bytes == 0)
@@ -424,6 +436,7 @@ muster_status mu_staging_create(mu_device *device, mu_copier *copier, void (*wak
     staging->copier = copier;
     staging->wake = wake;
     staging->user = user;
+    if (sched_getaffinity(0, sizeof staging->near, &staging->near)) CPU_ZERO(&staging->near);
     for (int way = 0; way < MU_STAGED_WAYS; way++)
         for (int i = 0; i < MU_STAGING_SLOTS; i++) {
             slot *made = &staging->ways[way].slots[i];

@@ -7,7 +7,8 @@
  *
  * Each device has slots of its own for either direction: what is written back to make room never waits for uploads that wait
  * for that room. Copies of one direction take turns at its slots, a piece each, so that a small one is not held up by a large one
- * before it. Slots are made on first need, by a copy thread, for pinning takes 0.5 s a GiB; they are kept until the end,
+ * before it. Slots are made on first need, by a copy thread, for pinning takes 0.5 s a GiB, next to where the worker ran when it made the
+ * staging; they are kept until the end,
  * for unpinning stalls the device.
  *
  * Without pinned memory nothing fails: the slots there are do all the work, and when there is none the driver's own staging does
