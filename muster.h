@@ -218,7 +218,7 @@ typedef struct muster_config {
 /* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes
  * 100 ms and more. `config` NULL is all defaults.
  * Errors: INVALID_CONFIG (names the field), NO_DRIVER, NO_DEVICE, DRIVER_TOO_OLD, OUT_OF_RANGE (an ordinal the driver
- * does not have), OUT_OF_HOST_MEMORY. */
+ * does not have), LIMIT_REACHED (too many actors), OUT_OF_HOST_MEMORY. */
 MUSTER_API muster_status muster_runtime_create(const muster_config *config, muster_runtime **runtime,
                                                muster_error *error);
 

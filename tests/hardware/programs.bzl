@@ -107,6 +107,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:program_test"),
     program("tests", "//tests/scheduler:quarantine_random_test", seconds = 300),
     program("tests", "//tests/scheduler:quarantine_test"),
+    program("tests", "//tests/scheduler:random_graph_shares_test"),
     program("tests", "//tests/scheduler:random_graph_test"),
     program("tests", "//tests/scheduler:random_graph_test", args = "--driver cuda --graphs 300"),
     program("tests", "//tests/scheduler:random_graph_test", args = "--driver cuda --devices 1 --actors 4 --graphs 100"),

@@ -208,6 +208,30 @@ static void a_fault_of_one_ends_all(void **state) {
     fixture_close(&fixture);
 }
 
+/* They are lost together with it, and those of other devices go on, also where content of theirs was. */
+static void a_lost_device_takes_its_actors_with_it(void **state) {
+    (void)state;
+    fixture fixture;
+    open_shares(&fixture, "{\"devices\": 2}", 2);
+    muster_buffer *buffer = fixture_buffer(&fixture, BYTES, NULL);
+    muster_graph *everywhere = fixture_graph(&fixture), *rest = fixture_graph(&fixture);
+    for (int d = 0; d < 4; d++) add_affine_on(&fixture, everywhere, buffer, d, 1, 1);
+    for (int d = 2; d < 4; d++) add_affine_on(&fixture, rest, buffer, d, 1, 1);
+    fixture_run(&fixture, everywhere);
+    mu_sim_lose_device(fixture_driver(&fixture), 0);
+    for (int d = 0; d < 2; d++) {
+        muster_buffer *own = fixture_buffer(&fixture, BYTES, NULL);
+        muster_graph *graph = fixture_graph(&fixture);
+        add_affine_on(&fixture, graph, own, d, 1, 1);
+        muster_run *run = fixture_submit(&fixture, graph);
+        assert_int_equal(muster_run_wait(run, fixture_wait_ns, NULL), MUSTER_DEVICE_LOST);
+    }
+    for (int d = 0; d < 4; d++) assert_int_equal(info_of(fixture.runtime, d).lost, d < 2);
+    fixture_run(&fixture, rest);
+    assert_int_equal(fixture_word(buffer, WORDS - 1), 6);
+    fixture_close(&fixture);
+}
+
 /* ----------------------------------------------------------------------------------------------------------- memory -- */
 
 /* A device with little more than the budget: 320 MiB, of which 288 may be used, so 144 for each of two. */
@@ -281,6 +305,7 @@ int main(void) {
         cmocka_unit_test(content_goes_from_actor_to_actor),
         cmocka_unit_test(code_is_compiled_once_and_loaded_by_each),
         cmocka_unit_test(a_fault_of_one_ends_all),
+        cmocka_unit_test(a_lost_device_takes_its_actors_with_it),
         cmocka_unit_test(one_full_share_leaves_the_other_its_own),
         cmocka_unit_test(what_one_only_caches_is_there_for_the_other),
     };
