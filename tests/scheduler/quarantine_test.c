@@ -247,7 +247,7 @@ static void content_at_home_stays(void **state) {
         dispatch.device = d;
         fixture_add(graphs[d], &dispatch);
         runs[d] = fixture_submit(&fixture, graphs[d]);
-        wait_for_launches(&fixture, d, 1);
+        if (d == 1) wait_for_launches(&fixture, 1, 1); /* device 0 may hold its job back until then */
     }
     lose(&fixture, 1);
     fixture_hold(&fixture, 0, false);
