@@ -165,17 +165,29 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     if (fixed->known) out->config.budget_bytes = draw_budget(group, &state, out, fixed) * option.actors;
 }
 
+/* Machines of one device and of several differ in what they load. */
+static muster_status fixed_of(uint64_t seed, fixed *out, sc_failure *failure) {
+    static fixed known[2];
+    machine machine;
+    machine_of(seed, &(fixed){0}, &machine);
+    fixed *one = &known[machine.devices != 1];
+    muster_config config = {.struct_size = sizeof config, .driver = option.driver, .device_count = option.devices};
+    if (strcmp(option.driver, "sim") == 0) {
+        config.sim = machine.devices == 1 ? "{\"devices\": 1}" : "{\"devices\": 2}";
+        config.device_count = 0;
+    }
+    muster_status status = one->known ? MUSTER_OK : measure_fixed(&config, one, failure);
+    *out = *one;
+    return status;
+}
+
 /* Opens the runtime of a seed. On a real machine the number of devices is what there is. */
 static muster_status open_machine(uint64_t seed, machine *machine, sc_executor *executor, sc_failure *failure) {
-    static fixed fixed;
+    fixed fixed;
     muster_error error;
     muster_runtime *runtime;
-    muster_status status;
-    if (!fixed.known) {
-        machine_of(seed, &fixed, machine);
-        status = measure_fixed(&machine->config, &fixed, failure);
-        if (status != MUSTER_OK) return status;
-    }
+    muster_status status = fixed_of(seed, &fixed, failure);
+    if (status != MUSTER_OK) return status;
     machine_of(seed, &fixed, machine);
     status = muster_runtime_create(&machine->config, &runtime, &error);
     if (status != MUSTER_OK) {
