@@ -85,6 +85,12 @@ void sc_model_job(const sc_job *job, uint8_t *const memory[SC_MAX_BUFFERS]) {
     for (uint32_t r = 0; r < job->range_count; r++) at[r] = memory[job->range[r].buffer] + job->range[r].offset;
     uint32_t count = job->count, scalar = job->scalar;
     switch (job->op) {
+        case SC_HOST: /* rw[i] = H(rw[i] + in0[i] + scalar) + g */
+            for (uint32_t g = 0; g < count; g++) set_word(at[0], g, hash(word(at[0], g) + word(at[1], g) + scalar) + g);
+            break;
+        case SC_PREFETCH:
+        case SC_READ_BACK: break;
+        case SC_ENQUEUE: /* a copy that the application enqueues */
         case SC_COPY:
             if (job->range[0].bytes) memmove(at[0], at[1], job->range[0].bytes);
             break;
@@ -107,7 +113,7 @@ void sc_model_job(const sc_job *job, uint8_t *const memory[SC_MAX_BUFFERS]) {
         case SC_PAIR:
             for (uint32_t g = 0; g < count; g++) {
                 uint32_t a = word(at[2], g);
-                set_word(at[0], g, hash(a ^ scalar ^ g));
+                if (!job->scratch_bytes) set_word(at[0], g, hash(a ^ scalar ^ g));
                 set_word(at[1], g, hash(word(at[1], g) + a + g));
             }
             break;

@@ -374,11 +374,12 @@ static void print_counts(void) {
                   did.to_device >> 20, did.to_host >> 20, did.from_peer >> 20, did.peer_copies, did.within >> 20);
     print_message("memory: %" PRIu64 " jobs waited, %" PRIu64 " evictions, %" PRIu64 " of them with a write-back\n",
                   did.waits, did.evictions, did.write_backs);
-    print_message("host: %" PRIu64 " acquisitions, %" PRIu64 " attempts that timed out, %" PRIu64 " of %" PRIu64
-                  " tries got nothing; %" PRIu64 " steps beside others (%" PRIu64 " submits, %" PRIu64
-                  " acquires); %" PRIu64 " buffers destroyed in use\n",
-                  counts.acquisitions, counts.timeouts, counts.refused, counts.tries, counts.early,
-                  counts.early_submits, counts.early_acquires, counts.destroyed_in_use);
+    print_message(
+        "host: %" PRIu64 " acquisitions, %" PRIu64 " attempts that timed out, %" PRIu64 " of %" PRIu64
+        " tries got nothing; %" PRIu64 " steps beside others (%" PRIu64 " submits, %" PRIu64 " acquires); %" PRIu64
+        " buffers destroyed in use; %" PRIu64 " host callbacks, %" PRIu64 " enqueue callbacks\n",
+        counts.acquisitions, counts.timeouts, counts.refused, counts.tries, counts.early, counts.early_submits,
+        counts.early_acquires, counts.destroyed_in_use, counts.host_calls, counts.enqueue_calls);
 }
 
 /* A call that never waited for memory, or never gave anything up, has tested nothing of it. */
@@ -386,6 +387,7 @@ static void check_counts(void) {
     assert_true(did.waits > 20 && did.evictions > 50 && did.write_backs > 20);
     assert_true(did.bursts > 20 && did.to_device && did.to_host && did.within);
     assert_true(counts.timeouts > 10 && counts.refused > 10 && counts.tries > counts.refused);
+    assert_true(counts.host_calls > 20 && counts.enqueue_calls > 20);
     assert_true(counts.early_submits > 10 && counts.early_acquires > 10 && counts.destroyed_in_use > 5);
     if (strcmp(option.driver, "sim") == 0 && option.devices != 1) assert_true(did.peer_copies > 20);
 }
@@ -426,7 +428,7 @@ static void every_byte_is_as_in_the_sequential_model(void **state) {
     if (executor.runtime && !close_machine(&executor, &failure)) fail_msg("%s", failure.text);
     print_message("seeds %" PRIu64 " to %" PRIu64 "\n", option.seed, option.seed + done - 1);
     print_counts();
-    if (counts.graphs >= 200) check_counts();
+    if (counts.graphs >= 1000) check_counts();
     free(scenario);
 }
 

@@ -52,7 +52,11 @@ typedef struct sc_buffer {
     X(SUM_F32, "sum_f32", 4)                                                                                           \
     X(SUM_F64, "sum_f64", 8)                                                                                           \
     X(SETTLE_F32, "settle_f32", 4)                                                                                     \
-    X(SETTLE_F64, "settle_f64", 8)
+    X(SETTLE_F64, "settle_f64", 8)                                                                                     \
+    X(HOST, NULL, 4)                                                                                                   \
+    X(ENQUEUE, NULL, 1)                                                                                                \
+    X(PREFETCH, NULL, 1)                                                                                               \
+    X(READ_BACK, NULL, 1)
 
 typedef enum sc_op {
 #define SC_OP_ENUM(name, entry, bytes) SC_##name,
@@ -62,7 +66,7 @@ typedef enum sc_op {
 } sc_op;
 
 const char *sc_op_name(sc_op op);
-const char *sc_op_entry(sc_op op);      /* NULL for a copy or fill */
+const char *sc_op_entry(sc_op op);      /* NULL for what is no kernel */
 uint32_t sc_op_element_bytes(sc_op op); /* of what a kernel writes */
 
 /* An access to a buffer. The order in sc_job is that of the kernel's parameters; a copy has destination, source. */
@@ -86,6 +90,7 @@ typedef struct sc_job {
     uint32_t axis, max_shards, slice_elements;
     int pin;                         /* device, or -1 */
     uint32_t pattern, pattern_bytes; /* fill */
+    uint32_t scratch_bytes;          /* not 0: range 0 is empty, and the kernel writes to scratch memory in its place */
     uint32_t after_count, after[SC_MAX_AFTER];
     bool dropped;
 } sc_job;
@@ -204,7 +209,7 @@ typedef struct sc_expected {
 bool scenario_model(const scenario *scenario, sc_expected *expected);
 void sc_expected_free(sc_expected *expected);
 
-/* One job on plain memory: memory[range.buffer] is that buffer's content. */
+/* One job on plain memory: memory[range.buffer] is that buffer's content. Also what a host job's callback does. */
 void sc_model_job(const sc_job *job, uint8_t *const memory[SC_MAX_BUFFERS]);
 
 /* ------------------------------------------------------------------------------------------------------ execution -- */
@@ -216,6 +221,7 @@ typedef struct sc_counts {
     uint64_t tries, refused;                       /* try steps, and those that got nothing */
     uint64_t early, early_submits, early_acquires; /* steps beside others, and of what kind */
     uint64_t destroyed_in_use;
+    uint64_t host_calls, enqueue_calls;
 } sc_counts;
 
 typedef struct sc_executor {

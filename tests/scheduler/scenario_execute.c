@@ -5,8 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/driver.h"
 #include "tests/scheduler/fixture.h"
 #include "tests/scheduler/scenario.h"
+
+struct execution;
+/* What a callback is given. */
+typedef struct callback {
+    struct execution *run;
+    const sc_job *job;
+} callback;
 
 typedef struct execution {
     const sc_executor *executor;
@@ -17,6 +25,7 @@ typedef struct execution {
     muster_graph *graph[SC_MAX_GRAPHS];
     muster_job job_id[SC_MAX_GRAPHS][SC_MAX_JOBS]; /* jobs that were dropped have none */
     sc_job job[SC_MAX_GRAPHS][SC_MAX_JOBS];        /* with the values that were set */
+    callback callback[SC_MAX_GRAPHS][SC_MAX_JOBS];
     muster_run *run[SC_MAX_STEPS];
     void *pointer[SC_MAX_STEPS]; /* acquire steps */
 
@@ -76,7 +85,7 @@ static uint32_t make_arguments(execution *run, const sc_job *job, muster_arg arg
     uint32_t n = 0, wide = job->op == SC_MIX32 || job->op == SC_PAIR || job->op == SC_BYTES ? 4 : 8;
     bool sum = job->op >= SC_SUM_I32 && job->op <= SC_SUM_F64;
     bool settle = job->op == SC_SETTLE_F32 || job->op == SC_SETTLE_F64;
-    arg[n++] = buffer_argument(run, job, &job->range[0]);
+    arg[n++] = job->scratch_bytes ? muster_scratch_arg(job->scratch_bytes) : buffer_argument(run, job, &job->range[0]);
     if (sum) arg[n++] = muster_u32_arg(job->extent);
     for (uint32_t r = 1; r < job->range_count; r++) arg[n++] = buffer_argument(run, job, &job->range[r]);
     if (job->op == SC_MIX || job->op == SC_TWIDDLE) arg[n++] = muster_u32_arg(job->extent);
@@ -87,6 +96,51 @@ static uint32_t make_arguments(execution *run, const sc_job *job, muster_arg arg
     arg[n++] = muster_shard_offset_arg(job->slice_elements, job->count, wide);
     arg[n++] = muster_shard_count_arg(job->slice_elements, job->count, wide);
     return n;
+}
+
+/* A host job: what the model does, on the memory that it is given. */
+static muster_status call_host(void *user, void *const *pointers, uint32_t count, muster_error *error) {
+    const callback *called = user;
+    sc_job job = *called->job;
+    uint8_t *memory[SC_MAX_BUFFERS] = {NULL};
+    (void)error;
+    for (uint32_t i = 0; i < count; i++) {
+        memory[i] = pointers[i];
+        job.range[i].buffer = i;
+        job.range[i].offset = 0;
+    }
+    sc_model_job(&job, memory);
+    add_count(called->run, &called->run->executor->counts->host_calls);
+    return MUSTER_OK;
+}
+
+/* An enqueue job: a copy on the device by a call of the driver's, as a library would make it. */
+static muster_status call_enqueue(void *user, const muster_enqueue_context *context, muster_error *error) {
+    const callback *called = user;
+    const fixture fixture = {.runtime = called->run->executor->runtime};
+    CUresult code = fixture_driver(&fixture)->memcpy_dtod_async(context->addresses[0], context->addresses[1],
+                                                                called->job->range[0].bytes, (CUstream)context->stream);
+    add_count(called->run, &called->run->executor->counts->enqueue_calls);
+    if (code == CUDA_SUCCESS) return MUSTER_OK;
+    snprintf(error->message, sizeof error->message, "a copy of the callback's: %d", (int)code);
+    return MUSTER_INTERNAL;
+}
+
+static muster_status add_callback(execution *run, uint32_t g, callback *callback, muster_job *id, muster_error *error) {
+    const sc_job *job = callback->job;
+    muster_arg arg[SC_MAX_RANGES];
+    for (uint32_t r = 0; r < job->range_count; r++) arg[r] = buffer_argument(run, job, &job->range[r]);
+    const muster_host_job host = {
+        .struct_size = sizeof host, .run = call_host, .user = callback, .arg_count = job->range_count, .args = arg};
+    const muster_enqueue_job enqueue = {.struct_size = sizeof enqueue,
+                                        .enqueue = call_enqueue,
+                                        .user = callback,
+                                        .arg_count = job->range_count,
+                                        .args = arg,
+                                        .pin_device = job->pin >= 0,
+                                        .device = job->pin >= 0 ? job->pin : 0};
+    return job->op == SC_HOST ? muster_graph_host(run->graph[g], &host, id, error)
+                              : muster_graph_enqueue(run->graph[g], &enqueue, id, error);
 }
 
 /* Which argument set_argument replaces. */
@@ -101,6 +155,18 @@ static muster_status add_job(execution *run, uint32_t g, const sc_job *job, must
     if (job->op == SC_COPY)
         return muster_graph_copy(run->graph[g], run->buffer[range[0].buffer], range[0].offset,
                                  run->buffer[range[1].buffer], range[1].offset, range[0].bytes, id, error);
+    if (job->op == SC_HOST || job->op == SC_ENQUEUE) {
+        callback *callback = &run->callback[g][job - run->job[g]];
+        callback->run = run;
+        callback->job = job;
+        return add_callback(run, g, callback, id, error);
+    }
+    if (job->op == SC_PREFETCH)
+        return muster_graph_prefetch(run->graph[g], run->buffer[range->buffer], range->offset, range->bytes, job->pin,
+                                     id, error);
+    if (job->op == SC_READ_BACK)
+        return muster_graph_read_back(run->graph[g], run->buffer[range->buffer], range->offset, range->bytes, id,
+                                      error);
     if (job->op == SC_FILL)
         return muster_graph_fill(run->graph[g], run->buffer[range[0].buffer], range[0].offset, range[0].bytes,
                                  job->pattern, job->pattern_bytes, id, error);

@@ -119,6 +119,25 @@ static bool generate_copy(generator *gen, sc_job *job) {
            add_range(gen, job, source, elements, width, MUSTER_READ, MUSTER_CUT_REPLICATE);
 }
 
+/* Any part of any buffer, which is read and not changed. */
+static bool generate_visit(generator *gen, sc_job *job) {
+    uint32_t buffer = below(gen, gen->out->buffer_count), room = gen->out->buffer[buffer].bytes;
+    if (job->op == SC_PREFETCH) job->pin = (int)below(gen, gen->out->devices);
+    return add_range(gen, job, buffer, chance(gen, 40) ? room : log_uniform(gen, room), 1, MUSTER_READ,
+                     MUSTER_CUT_REPLICATE);
+}
+
+static bool generate_host(generator *gen, sc_job *job) {
+    uint32_t written, source = below(gen, gen->out->buffer_count);
+    if (!pick_buffer(gen, SC_RAW, &written)) return false;
+    uint32_t room = smaller(gen->out->buffer[written].bytes, gen->out->buffer[source].bytes) / 4;
+    if (!room) return false;
+    job->count = log_uniform(gen, smaller(room, 2000));
+    job->scalar = (uint32_t)sc_random(&gen->state);
+    return add_range(gen, job, written, job->count, 4, MUSTER_READ_WRITE, MUSTER_CUT_REPLICATE) &&
+           add_range(gen, job, source, job->count, 4, MUSTER_READ, MUSTER_CUT_REPLICATE);
+}
+
 static bool generate_fill(generator *gen, sc_job *job) {
     uint32_t buffer = below(gen, gen->out->buffer_count);
     sc_kind kind = gen->out->buffer[buffer].kind;
@@ -196,17 +215,29 @@ static bool generate_kernel(generator *gen, sc_job *job) {
 }
 
 static void generate_job(generator *gen, sc_job *job) {
-    static const sc_op often[] = {SC_COPY,  SC_COPY,    SC_FILL,    SC_MIX,  SC_MIX,   SC_MIX,
-                                  SC_MIX32, SC_TWIDDLE, SC_TWIDDLE, SC_PAIR, SC_BYTES, SC_STAGE};
+    static const sc_op often[] = {SC_COPY,    SC_COPY,    SC_FILL, SC_MIX,   SC_MIX,   SC_MIX,  SC_MIX32,   SC_TWIDDLE,
+                                  SC_TWIDDLE, SC_TWIDDLE, SC_PAIR, SC_BYTES, SC_STAGE, SC_HOST, SC_PREFETCH};
     for (int tries = 0; tries < 60; tries++) {
         memset(job, 0, sizeof *job);
         job->op = chance(gen, 60) ? often[below(gen, sizeof often / sizeof *often)] : (sc_op)below(gen, SC_OP_COUNT);
-        bool made = job->op == SC_COPY   ? generate_copy(gen, job)
-                    : job->op == SC_FILL ? generate_fill(gen, job)
-                                         : generate_kernel(gen, job);
-        if (!made || !ranges_disjoint(job)) continue;
-        if (sc_op_entry(job->op)) generate_geometry(gen, job);
         job->pin = -1;
+        bool made;
+        switch (job->op) {
+            case SC_COPY:
+            case SC_ENQUEUE: made = generate_copy(gen, job); break;
+            case SC_FILL: made = generate_fill(gen, job); break;
+            case SC_HOST: made = generate_host(gen, job); break;
+            case SC_PREFETCH:
+            case SC_READ_BACK: made = generate_visit(gen, job); break;
+            default: made = generate_kernel(gen, job);
+        }
+        if (!made || !ranges_disjoint(job) || (job->op == SC_ENQUEUE && !job->range[0].bytes)) continue;
+        if (job->op == SC_ENQUEUE && chance(gen, 35)) job->pin = (int)below(gen, gen->out->devices);
+        if (job->op == SC_PAIR && !job->sharded && chance(gen, 50)) {
+            job->scratch_bytes = job->range[0].bytes;
+            job->range[0] = (sc_range){.access = MUSTER_READ};
+        }
+        if (sc_op_entry(job->op)) generate_geometry(gen, job);
         if (sc_op_entry(job->op) && !job->sharded && chance(gen, 35)) job->pin = (int)below(gen, gen->out->devices);
         return;
     }
@@ -408,7 +439,8 @@ static uint64_t bucket(uint64_t bytes) {
 
 static uint64_t job_needed_bytes(const scenario *scenario, const sc_job *job) {
     bool counted[SC_MAX_BUFFERS] = {false};
-    uint64_t sum = 0;
+    uint64_t sum = job->scratch_bytes ? bucket(job->scratch_bytes) : 0;
+    if (job->op == SC_HOST || job->op == SC_READ_BACK) return 0;
     for (uint32_t r = 0; r < job->range_count; r++) {
         const sc_range *range = &job->range[r];
         if (!range->bytes || (counted[range->buffer] && !job->sharded)) continue;
@@ -450,7 +482,8 @@ static const char *check_job(const scenario *scenario, const sc_graph *graph, ui
         if ((uint64_t)range->offset + range->bytes > scenario->buffer[range->buffer].bytes)
             return "a range leaves its buffer";
         if ((range->access & MUSTER_WRITE) && scenario->buffer[range->buffer].kind != SC_RAW && job->op != SC_COPY &&
-            job->op != SC_FILL && written_kind(job->op) != scenario->buffer[range->buffer].kind)
+            job->op != SC_ENQUEUE && job->op != SC_FILL &&
+            written_kind(job->op) != scenario->buffer[range->buffer].kind)
             return "raw bytes are written to a buffer of numbers";
     }
     if (!ranges_disjoint(job)) return "a written range overlaps another of its job";

@@ -119,6 +119,7 @@ static void leaving_out_a_job_shows(void **state) {
         only_one_submit(whole);
         memcpy(less, whole, sizeof *less);
         uint32_t j = (uint32_t)(seed % whole->graph[0].job_count);
+        if (whole->graph[0].job[j].op >= SC_PREFETCH) continue; /* which change nothing */
         less->graph[0].job[j].dropped = true;
         tried++;
         seen += finals_differ(whole, less);
