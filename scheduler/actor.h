@@ -106,6 +106,7 @@ struct mu_actor {
     mu_arrival *staged_arrivals; /* not on the lane yet */
     mu_arrival *spare_arrivals;
     mu_detour *detours;
+    mu_task_list writers;                 /* tasks that would write what is being written back */
     mu_task_list behind[MU_MAX_DEVICES];  /* by the device whose epoch, task->epoch, they wait for */
     uint64_t behind_seen[MU_MAX_DEVICES]; /* of that device, done when its tasks were last looked at */
     uint32_t held_tasks;                  /* all of these */

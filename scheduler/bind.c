@@ -96,7 +96,11 @@ static mu_bind look_at(mu_task_binding *b, const mu_access *access, need *n) {
     uint64_t low = access->low, high = access->high;
     mu_bind result = MU_BOUND;
     mu_coherence_lock(table);
-    const mu_instance *instance = mu_coherence_instance(table, actor->index, low, high);
+    mu_instance *instance = mu_coherence_instance(table, actor->index, low, high);
+    if (instance && instance->evicting && (access->mode & MUSTER_WRITE)) {
+        instance->wanted = true;
+        result = MU_BIND_WRITER;
+    }
     if (!instance) {
         n->covered = false;
         mu_instance_range(b, access, &low, &high);
@@ -306,7 +310,7 @@ static mu_instance *find_bound(mu_task_binding *b, const mu_access *access, bool
     int me = b->actor->index;
     mu_coherence_lock(table);
     mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
-    bool bound = instance != NULL;
+    bool bound = instance && !(instance->evicting && (access->mode & MUSTER_WRITE));
     if (bound && (access->mode & MUSTER_READ)) {
         const mu_segment *segment = &table->segments[mu_coherence_find(table, access->low)];
         bound = segment->high >= access->high && (segment->valid & MU_LOCATION_DEVICE(me));

@@ -14,6 +14,7 @@ typedef enum mu_bind {
     MU_BIND_EPOCH, /* that epoch must be done first: it may take long, and what is ready here does not wait behind it */
     MU_BIND_ARRIVAL, /* the binding's arrival must be complete first; the task's instances are held meanwhile */
     MU_BIND_DETOUR,  /* the binding's detour must be complete first */
+    MU_BIND_WRITER,  /* what it writes is being copied to the host, which must be over first */
     MU_BIND_MEMORY,  /* no memory now; no reservation is held */
     MU_BIND_FAILED   /* `error` is filled */
 } mu_bind;

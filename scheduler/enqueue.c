@@ -364,6 +364,10 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
         case MU_BIND_EPOCH: task->epoch = b.await_epoch; return MU_ENQUEUE_BEHIND;
         case MU_BIND_ARRIVAL: mu_arrival_wait(actor, b.arrival, task); return MU_ENQUEUE_HELD;
         case MU_BIND_DETOUR: mu_detour_wait(actor, b.detour, task); return MU_ENQUEUE_HELD;
+        case MU_BIND_WRITER:
+            mu_task_list_append(&actor->writers, task);
+            actor->held_tasks++;
+            return MU_ENQUEUE_HELD;
         case MU_BIND_MEMORY: return MU_ENQUEUE_STARVED;
         case MU_BOUND:
         case MU_BIND_FAILED: break;

@@ -8,7 +8,7 @@ typedef enum mu_enqueue {
     MU_ENQUEUED,       /* it is in the open epoch, also when it failed (its status says so) */
     MU_ENQUEUE_AWAIT,  /* *device must close an epoch (task->epoch) first */
     MU_ENQUEUE_BEHIND, /* held in the actor: *device must be done with an epoch (task->epoch) first */
-    MU_ENQUEUE_HELD,   /* it waits in an arrival or a detour */
+    MU_ENQUEUE_HELD,   /* it waits in an arrival, a detour, or among the writers */
     MU_ENQUEUE_STARVED /* no memory now */
 } mu_enqueue;
 

@@ -118,13 +118,15 @@ static void look_at_write_back(mu_actor *actor, mu_call *call) {
         mu_actor_defer(actor, call);
         return;
     }
-    instance->evicting = false;
+    bool wanted = instance->wanted;
+    instance->evicting = instance->wanted = false;
     actor->evictions--;
+    mu_actor_take_up(actor, &actor->writers);
     /* Used again meanwhile: perhaps written, and in any case not the one to evict. */
     bool complete = over && !w->incomplete && !w->download.failure.status && instance->last_use == w->last_use;
     instance->unwritable = w->download.failure.status != MUSTER_OK;
     mu_download_end(actor, &w->download, complete ? MU_NOTE_UNCHANGED : MU_NOTE_NOTHING);
-    if (complete && !in_use(actor, instance) && detach(actor, instance)) {
+    if (complete && !wanted && !in_use(actor, instance) && detach(actor, instance)) {
         mu_device_counters *counters = mu_device_counters_mutable(actor->device);
         mu_count(counters, &counters->evictions, 1);
         mu_count(counters, &counters->write_backs, 1);
