@@ -425,7 +425,8 @@ MUSTER_API muster_status muster_cache_get_stats(muster_runtime *runtime, muster_
 MUSTER_API muster_status muster_buffer_create(muster_runtime *runtime, uint64_t bytes, void *host,
                                               muster_buffer **buffer, muster_error *error);
 
-/* Destroys the buffer once no run uses it: at once, or deferred until the last such run or graph is gone. Host memory
+/* Blocks while an eviction writes to host memory given at create, for the application may free that next.
+ * Destroys the buffer once no run uses it: at once, or deferred until the last such run or graph is gone. Host memory
  * given at create is not written after the last run that uses it has ended; content that only devices hold is lost. */
 MUSTER_API void muster_buffer_destroy(muster_buffer *buffer);
 MUSTER_API uint64_t muster_buffer_bytes(const muster_buffer *buffer); /* 0 for NULL */
@@ -440,7 +441,8 @@ typedef enum muster_access {
  * submitted before that uses the buffer; runs submitted later that use it wait for the release, unless both only read.
  * After MUSTER_WRITE the old content of the range is lost. `pointer` is the address of byte `offset`; `bytes` 0 means to the
  * end of the buffer. One acquisition of a buffer at a time, except readers.
- * Blocks up to timeout_ns; 0 only tries, and leaves no trace. One that timed out later keeps its place until what it waited for
+ * Blocks up to timeout_ns; 0 only tries: TIMEOUT when anything comes before it, which leaves no trace, or when the content
+ * is still on a device, which starts to bring it, so that asking again finds it. One that timed out later keeps its place until what it waited for
  * has ended, so what comes after still comes after that, and host memory given at create must stay until then.
  * Errors: TIMEOUT; OUT_OF_RANGE; DATA_UNDEFINED (reading after the last writer failed); TRANSFER_FAILED. */
 MUSTER_API muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint64_t bytes,
@@ -863,7 +865,11 @@ MUSTER_API muster_status muster_run_add(muster_run *run, muster_graph *graph, mu
  * muster_run_destroy does. INVALID_STATE: it was submitted. */
 MUSTER_API muster_status muster_run_close(muster_run *run, muster_error *error);
 
-/* Waits until every job of the run has ended. OK: all succeeded. TIMEOUT: not yet; the run goes on. Otherwise the first
+/* A job that fails ends what depends on it in its graph as PREDECESSOR_FAILED: what reads what it writes, and also what overwrites what
+ * it reads or writes, for that was ordered behind it. Other jobs go on. Between runs only content counts: a later run fails where
+ * it reads what is undefined.
+ *
+ * Waits until every job of the run has ended. OK: all succeeded. TIMEOUT: not yet; the run goes on. Otherwise the first
  * failure (by job id), as in muster_run_job_result. Blocks; may be called again and from several threads. */
 MUSTER_API muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error *error);
 

@@ -108,10 +108,14 @@ static muster_status wait_while(mu_acquisition *a, acquisition_state state, uint
     }
     if (a->state == state) {
         a->state = ABANDONED;
-        status = mu_fail(error, MUSTER_TIMEOUT,
-                         "the buffer was not free within %.3f s: runs or acquisitions before this one still use it; "
-                         "wait for them or give it more time",
-                         (double)timeout_ns * 1e-9);
+        status = mu_fail(
+            error, MUSTER_TIMEOUT,
+            state == QUEUED
+                ? "the buffer was not free within %.3f s: runs or acquisitions before this one still use it; "
+                  "wait for them or give it more time"
+                : "the content was not on the host within %.3f s: it is on its way from a device, or runs before "
+                  "have not ended; ask again or give it more time",
+            (double)timeout_ns * 1e-9);
     }
     pthread_mutex_unlock(&a->lock);
     return status;

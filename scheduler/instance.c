@@ -117,10 +117,10 @@ static mu_bind refuse_if_it_never_fits(mu_task_binding *b) {
     mu_ledger_view view = mu_ledger_read(ledger);
     mu_fail(b->error, MUSTER_NEVER_FITS,
             "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be "
-            "evicted): "
-            "shard the dispatch, shrink its buffers, or raise the budget",
+            "evicted): shard the dispatch, shrink its buffers (those of up to %d bytes count as a whole), or raise the "
+            "budget",
             (unsigned long long)required, b->actor->index, (unsigned long long)capacity,
-            (unsigned long long)view.budget, (unsigned long long)view.fixed);
+            (unsigned long long)view.budget, (unsigned long long)view.fixed, (int)MU_WHOLE_COPY_BYTES);
     return MU_BIND_FAILED;
 }
 

@@ -242,15 +242,22 @@ static mu_handle *held_handle(muster_runtime *runtime, mu_tag tag) {
     return handle;
 }
 
+/* A buffer that is lent to the application, which keeps it alive even when its handle was destroyed; or NULL. */
+static muster_buffer *lent_buffer(muster_runtime *runtime) {
+    pthread_mutex_lock(&runtime->handle_lock);
+    mu_handle *handle = runtime->handles;
+    while (handle && (handle->tag != MU_TAG_BUFFER || !((muster_buffer *)handle)->acquisitions)) handle = handle->next;
+    pthread_mutex_unlock(&runtime->handle_lock);
+    return (muster_buffer *)handle;
+}
+
 static void destroy_handles(muster_runtime *runtime) {
     mu_handle *handle;
+    for (muster_buffer *buffer; (buffer = lent_buffer(runtime));) mu_acquisitions_end(buffer);
     while ((handle = held_handle(runtime, MU_TAG_RUN))) muster_run_destroy((muster_run *)handle);
     while ((handle = held_handle(runtime, MU_TAG_GRAPH))) muster_graph_destroy((muster_graph *)handle);
     mu_reduce_destroy(runtime);
-    while ((handle = held_handle(runtime, MU_TAG_BUFFER))) {
-        mu_acquisitions_end((muster_buffer *)handle);
-        muster_buffer_destroy((muster_buffer *)handle);
-    }
+    while ((handle = held_handle(runtime, MU_TAG_BUFFER))) muster_buffer_destroy((muster_buffer *)handle);
     while ((handle = held_handle(runtime, MU_TAG_PROGRAM))) muster_program_destroy((muster_program *)handle);
     /* What is left is held by messages to the workers: let them come through. */
     for (;;) {

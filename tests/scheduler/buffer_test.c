@@ -375,6 +375,22 @@ static void device_memory_comes_back(void **state) {
     }
 }
 
+/* The acquisition keeps the buffer alive, and the runtime's end is the acquisition's. */
+static void a_buffer_may_be_destroyed_while_it_is_lent(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_buffer *buffer = fixture_buffer(&fixture, 400, NULL), *other = fixture_buffer(&fixture, 400, NULL);
+    uint32_t *pointer, *kept;
+    OK(muster_buffer_acquire(buffer, 0, 0, MUSTER_WRITE, fixture_wait_ns, (void **)&pointer, &reported));
+    OK(muster_buffer_acquire(other, 0, 0, MUSTER_READ, fixture_wait_ns, (void **)&kept, &reported));
+    muster_buffer_destroy(buffer);
+    muster_buffer_destroy(other);
+    pointer[99] = 7;
+    OK(muster_buffer_release(buffer, pointer, &reported));
+    fixture_close(&fixture); /* `kept` was never released */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(creation_checks_its_arguments),
@@ -395,6 +411,7 @@ int main(void) {
         cmocka_unit_test(a_graph_keeps_its_buffers),
         cmocka_unit_test(host_memory_is_not_written_after_the_last_run),
         cmocka_unit_test(device_memory_comes_back),
+        cmocka_unit_test(a_buffer_may_be_destroyed_while_it_is_lent),
     };
     return cmocka_run_group_tests(tests, open_two, close_two);
 }
