@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/sanitizer.h"
+#include "device/sim/sim.h"
 #include "tests/scheduler/fixture.h"
 
 enum { MIB = 1 << 20 };
@@ -192,6 +193,43 @@ static void a_job_that_waits_for_another_device_holds_up_nobody(void **state) {
     fixture_close(&fixture);
 }
 
+/* A thousand jobs that each need an upload of their own, in modelled time (docs/simulator.md): a byte takes a nanosecond and a copy
+ * 1,000 more, a kernel 9,000. One after the other they would take the sum of both; overlapped, hardly more than one of the two. */
+static void uploads_overlap_with_kernels(void **state) {
+    (void)state;
+    enum { JOBS = 1000, BYTES = 8000, COPY_NS = BYTES + 1000, KERNEL_NS = 9000 };
+    fixture fixture;
+    const muster_config config = {
+        .struct_size = sizeof config,
+        .sim =
+            "{\"virtual_time\": true, \"devices\": [{\"launch_ns\": 9000, \"upload_gbps\": 1, "
+            "\"instructions_per_ns\": 1000000000}]}",
+    };
+    fixture_open_with(&fixture, 1, &config);
+    uint32_t *host = calloc(JOBS, BYTES);
+    assert_non_null(host);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_buffer **buffer = calloc(JOBS, sizeof *buffer);
+    assert_non_null(buffer);
+    for (int i = 0; i < JOBS; i++) {
+        host[i * BYTES / 4] = (uint32_t)i;
+        buffer[i] = fixture_buffer(&fixture, BYTES, host + i * BYTES / 4);
+        add_affine(&fixture, graph, buffer[i], 0, 1, 1);
+    }
+    uint64_t before = mu_sim_now_ns(fixture_driver(&fixture));
+    fixture_run(&fixture, graph);
+    uint64_t taken = mu_sim_now_ns(fixture_driver(&fixture)) - before, longest = (uint64_t)JOBS * KERNEL_NS;
+    assert_int_equal(bytes_moved(&fixture), (uint64_t)JOBS * BYTES);
+    if (taken < longest * 9 / 10 || taken > longest * 5 / 4)
+        fail_msg("%llu ns; uploads and kernels take %llu each, %llu in turn", (unsigned long long)taken,
+                 (unsigned long long)longest, (unsigned long long)(JOBS * ((uint64_t)COPY_NS + KERNEL_NS)));
+    for (int i = 0; i < JOBS; i++) assert_int_equal(fixture_word(buffer[i], 0), i + 1);
+    for (int i = 0; i < JOBS; i++) muster_buffer_destroy(buffer[i]);
+    fixture_close(&fixture);
+    free(buffer);
+    free(host);
+}
+
 enum { THREADS = 8, BUFFERS = 5, RUNS = MU_TSAN || MU_ASAN ? 40 : 150 };
 
 typedef struct submitter {
@@ -259,6 +297,7 @@ int main(void) {
         cmocka_unit_test(a_job_whose_inputs_cannot_be_there_together_is_refused),
         cmocka_unit_test(nothing_is_copied_that_is_valid),
         cmocka_unit_test(a_job_that_waits_for_another_device_holds_up_nobody),
+        cmocka_unit_test(uploads_overlap_with_kernels),
         cmocka_unit_test(runs_over_shared_buffers_from_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
