@@ -247,7 +247,6 @@ static mu_instance *replace(mu_coherence *table, int me, mu_instance *instance) 
         /* Tasks that are held for other input let go of what covers their ranges then. Nothing arrives here: that is waited for. */
         instance->holds += other->holds;
         other->holds = 0;
-        instance->holds += other->holds; /* of tasks, which find it by their ranges */
     }
     instance->next = table->instances[me];
     table->instances[me] = instance;

@@ -162,8 +162,7 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
         out->devices = fixed->devices;
         out->config.device_count = option.devices;
     }
-    /* A kernel may write what an eviction is reading at the moment; the copy is discarded then, which ThreadSanitizer cannot know. */
-    if (fixed->known && !MU_TSAN) out->config.budget_bytes = draw_budget(group, &state, out, fixed) * option.actors;
+    if (fixed->known) out->config.budget_bytes = draw_budget(group, &state, out, fixed) * option.actors;
 }
 
 /* Machines of one device and of several differ in what they load. */
