@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "muster.h"
+#include "scheduler/bind.h"
 #include "scheduler/runtime.h"
 #include "scheduler/shape.h"
 #include "tests/bench/measure.h"
