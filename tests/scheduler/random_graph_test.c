@@ -171,7 +171,10 @@ static muster_status fixed_of(uint64_t seed, fixed *out, sc_failure *failure) {
     machine machine;
     machine_of(seed, &(fixed){0}, &machine);
     fixed *one = &known[machine.devices != 1];
-    muster_config config = {.struct_size = sizeof config, .driver = option.driver, .device_count = option.devices};
+    muster_config config = {.struct_size = sizeof config,
+                            .driver = option.driver,
+                            .device_count = option.devices,
+                            .actors_per_device = option.actors}; /* modules of a share are charged otherwise */
     if (strcmp(option.driver, "sim") == 0) {
         config.sim = machine.devices == 1 ? "{\"devices\": 1}" : "{\"devices\": 2}";
         config.device_count = 0;
