@@ -198,5 +198,7 @@ muster_status muster_buffer_release(muster_buffer *buffer, void *pointer, muster
 }
 
 void mu_acquisitions_end(muster_buffer *buffer) {
+    mu_handle_retain(&buffer->handle); /* the last of them may be all that keeps it */
     while (buffer->acquisitions) muster_buffer_release(buffer, pointer_of(buffer->acquisitions), NULL);
+    mu_buffer_release(buffer);
 }
