@@ -102,6 +102,7 @@ mu_arrival *mu_arrival_start(mu_actor *actor, muster_buffer *buffer, mu_instance
     if (!arrival) return NULL;
     arrival->buffer = buffer;
     arrival->instance = to;
+    to->changed = true;
     arrival->low = from->low;
     arrival->high = from->high;
     arrival->source = from->instance;

@@ -191,6 +191,7 @@ static mu_bind bring_joined(mu_task_binding *b, muster_buffer *buffer, mu_instan
     if (piece->instance)
         mu_transfer_note(actor, transfer, buffer, piece->low, piece->high, piece->source, piece->stamp);
     b->uploading = true; /* also when the copy fails half-way */
+    instance->changed = true;
     b->calls++;
     if (mu_incoming_copy(actor, buffer, instance, piece, b->error)) return MU_BIND_FAILED;
     mu_epoch_add_upload(actor, piece->high - piece->low);

@@ -187,8 +187,7 @@ static void note_unchanged(const mu_actor *actor, const mu_piece *piece) {
         uint32_t index = mu_coherence_find(table, at);
         const mu_segment segment = table->segments[index];
         uint64_t high = segment.high < piece->high ? segment.high : piece->high;
-        if (segment.valid & MU_LOCATION_DEVICE(actor->index) &&
-            mu_coherence_stamp(table, index, actor->index) == piece->stamp)
+        if (segment.valid & MU_LOCATION_DEVICE(actor->index))
             mu_coherence_copied(table, at, high, MUSTER_ANY_DEVICE, 0);
         at = high;
     }

@@ -58,7 +58,7 @@ muster_status mu_download_poll(mu_actor *actor, mu_download *download, bool *ove
 typedef enum mu_download_note {
     MU_NOTE_NOTHING,
     MU_NOTE_ARRIVED,  /* the order of jobs kept writers away: the host has all of it */
-    MU_NOTE_UNCHANGED /* the host has what the device has had all the time */
+    MU_NOTE_UNCHANGED /* nothing was written to the device's memory meanwhile: the host has what is still valid there */
 } mu_download_note;
 
 /* After a loss: whether nobody touches the host memory any more. Copy threads finish what they are at. */

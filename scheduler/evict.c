@@ -123,7 +123,8 @@ static void look_at_write_back(mu_actor *actor, mu_call *call) {
     actor->evictions--;
     mu_actor_take_up(actor, &actor->writers);
     /* Used again meanwhile: perhaps written, and in any case not the one to evict. */
-    bool complete = over && !w->incomplete && !w->download.failure.status && instance->last_use == w->last_use;
+    bool complete = over && !w->incomplete && !w->download.failure.status && !instance->changed &&
+                    instance->last_use == w->last_use;
     instance->unwritable = w->download.failure.status != MUSTER_OK;
     mu_download_end(actor, &w->download, complete ? MU_NOTE_UNCHANGED : MU_NOTE_NOTHING);
     if (complete && !wanted && !in_use(actor, instance) && detach(actor, instance)) {
@@ -187,6 +188,7 @@ static bool start_write_back(mu_actor *actor, mu_instance *instance) {
     if (!mu_buffer_begin_write_back(w->buffer)) goto release_buffer;
     if (mu_buffer_make_host(w->buffer, &error) || !start_copies(actor, w)) goto end_write_back;
     instance->evicting = true;
+    instance->changed = false;
     actor->evictions++;
     mu_actor_defer(actor, &w->call);
     return true;

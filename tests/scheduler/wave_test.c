@@ -35,6 +35,13 @@ static uint64_t waves_of(const machine *m) {
     return waves;
 }
 
+static uint64_t sent_home(const machine *m) {
+    uint64_t bytes = 0;
+    for (int d = 0; d < muster_device_count(m->fixture.runtime); d++)
+        bytes += atomic_load(&mu_device_get_counters(m->fixture.runtime->actors[d].device)->bytes_to_host);
+    return bytes;
+}
+
 static muster_dispatch stamp(const machine *m, muster_arg args[5], muster_buffer *out, muster_buffer *in,
                              muster_buffer *scale, uint32_t slices) {
     args[0] = muster_block_cut(muster_buffer_arg(out, MUSTER_READ_WRITE), SLICE_BYTES);
@@ -70,6 +77,7 @@ static void check_waves(uint32_t devices) {
     uint32_t shards = fixture_result(run, job).shards;
     assert_true((uint64_t)shards * 64 * MIB >= 2 * (uint64_t)SLICES * SLICE_BYTES);
     assert_int_equal(waves_of(&m), 2 * shards);
+    assert_true(sent_home(&m) <= 2 * (uint64_t)SLICES * SLICE_BYTES); /* once after each dispatch at most */
     for (uint32_t s = 0; s < SLICES; s++) {
         uint32_t words[THREADS];
         fixture_read(out, (uint64_t)s * SLICE_BYTES, sizeof words, words);
