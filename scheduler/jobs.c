@@ -55,14 +55,28 @@ static bool add_argument(muster_graph *graph, mu_node *node, const muster_arg *a
                                arg->offset_bytes + mu_arg_bytes(arg), false);
 }
 
-/* The caller rewinds the graph on failure. */
-static mu_node *add_callback(muster_graph *graph, const callback_job *c, muster_job *job) {
-    mu_node *node = add_node(graph, c->kind, c->pin, job);
-    for (uint32_t i = 0; node && i < c->arg_count; i++)
-        if (!add_argument(graph, node, &c->args[i])) return NULL;
-    for (uint32_t i = 0; node && i < c->after_count; i++)
-        if (!mu_graph_add_edges(graph, *job, c->after[i])) return NULL;
-    return node;
+static bool add_parts(muster_graph *graph, const callback_job *c, mu_node *node, muster_job job) {
+    for (uint32_t i = 0; i < c->arg_count; i++)
+        if (!add_argument(graph, node, &c->args[i])) return false;
+    for (uint32_t i = 0; i < c->after_count; i++)
+        if (!mu_graph_add_edges(graph, job, c->after[i])) return false;
+    return true;
+}
+
+/* Checks and adds it; *node is for the caller to complete. Nothing is added on failure. */
+static muster_status add_callback(muster_graph *graph, const callback_job *c, mu_node **node, muster_job *job,
+                                  muster_error *error) {
+    muster_status status = check(graph, c, error);
+    if (status) return status;
+    mu_graph_mark mark = mu_graph_get_mark(graph);
+    muster_job added;
+    *node = add_node(graph, c->kind, c->pin, &added);
+    if (!*node || !add_parts(graph, c, *node, added)) {
+        mu_graph_rewind(graph, &mark);
+        return mu_fail_host_memory(error, c->name, sizeof **node + c->arg_count * sizeof(mu_access));
+    }
+    if (job) *job = added;
+    return MUSTER_OK;
 }
 
 muster_status muster_graph_host(muster_graph *graph, const muster_host_job *host, muster_job *job,
@@ -76,17 +90,10 @@ muster_status muster_graph_host(muster_graph *graph, const muster_host_job *host
                        sizeof *host);
     const callback_job callback = {MU_NODE_HOST,    "a host job", host->run != NULL, host->args,
                                    host->arg_count, host->after,  host->after_count, MUSTER_ANY_DEVICE};
-    if ((status = check(graph, &callback, error))) return status;
-    mu_graph_mark mark = mu_graph_get_mark(graph);
-    muster_job added;
-    mu_node *node = add_callback(graph, &callback, &added);
-    if (!node) {
-        mu_graph_rewind(graph, &mark);
-        return mu_fail_host_memory(error, "a host job", sizeof *node + host->arg_count * sizeof(mu_access));
-    }
+    mu_node *node;
+    if ((status = add_callback(graph, &callback, &node, job, error))) return status;
     node->as.host.run = host->run;
     node->as.host.user = host->user;
-    if (job) *job = added;
     return MUSTER_OK;
 }
 
@@ -106,17 +113,10 @@ muster_status muster_graph_enqueue(muster_graph *graph, const muster_enqueue_job
                                    enqueue->enqueue != NULL, enqueue->args,
                                    enqueue->arg_count,       enqueue->after,
                                    enqueue->after_count,     enqueue->pin_device ? enqueue->device : MUSTER_ANY_DEVICE};
-    if ((status = check(graph, &callback, error))) return status;
-    mu_graph_mark mark = mu_graph_get_mark(graph);
-    muster_job added;
-    mu_node *node = add_callback(graph, &callback, &added);
-    if (!node) {
-        mu_graph_rewind(graph, &mark);
-        return mu_fail_host_memory(error, "an enqueue job", sizeof *node + enqueue->arg_count * sizeof(mu_access));
-    }
+    mu_node *node;
+    if ((status = add_callback(graph, &callback, &node, job, error))) return status;
     node->as.enqueue.call = enqueue->enqueue;
     node->as.enqueue.user = enqueue->user;
-    if (job) *job = added;
     return MUSTER_OK;
 }
 
