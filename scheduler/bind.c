@@ -22,10 +22,10 @@ static int choose_source(const mu_task_binding *b, const mu_coherence *table, ui
         if (!(valid & MU_LOCATION_DEVICE(d))) continue;
         const mu_timeline *timeline = &runtime->actors[d].timeline;
         uint64_t stamp = mu_coherence_stamp(table, segment, d);
-        int rank = !runtime->direct[b->actor->index][d]    ? INDIRECT
-                   : mu_timeline_done(timeline) >= stamp   ? DONE
-                   : mu_timeline_closed(timeline) >= stamp ? CLOSED
-                                                           : OPEN;
+        int rank = !(runtime->reach[b->actor->index] & MU_LOCATION_DEVICE(d)) ? INDIRECT
+                   : mu_timeline_done(timeline) >= stamp                      ? DONE
+                   : mu_timeline_closed(timeline) >= stamp                    ? CLOSED
+                                                                              : OPEN;
         if (rank < best_rank) best = d, best_rank = rank;
     }
     return best;
@@ -76,7 +76,7 @@ static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, uint
         n->staged |= mu_arrival_is_staged(mu_access_buffer(b, access), high - low);
         return MU_BOUND;
     }
-    if (!actor->runtime->direct[actor->index][source]) {
+    if (!(actor->runtime->reach[actor->index] & MU_LOCATION_DEVICE(source))) {
         n->low = low;
         n->high = high;
         return MU_BIND_DETOUR;

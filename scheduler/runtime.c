@@ -64,7 +64,6 @@ static muster_status connect_peers(muster_runtime *runtime, mu_device *const *de
             bool direct;
             muster_status status = mu_device_connect_peer(devices[i], devices[j], &direct, error);
             if (status) return status;
-            runtime->direct[i][j] = direct;
             if (direct) runtime->reach[i] |= MU_LOCATION_DEVICE(j);
             if (!direct)
                 mu_log_line(&runtime->log, MUSTER_LOG_INFO, "device %u copies from device %u through the host", i, j);

@@ -35,10 +35,9 @@ struct muster_runtime {
     mu_watches watches;
     /* Read-backs and host jobs under way: what they use cannot be evicted, but will be. Relaxed: workers look again. */
     atomic_uint host_tasks;
-    uint32_t started_actors;                     /* fewer than device_count only while creating fails */
-    mu_actor *actors;                            /* device_count of them */
-    bool direct[MU_MAX_DEVICES][MU_MAX_DEVICES]; /* the first copies from the second without the host; constant */
-    mu_location_mask reach[MU_MAX_DEVICES];      /* the same as masks */
+    uint32_t started_actors;                /* fewer than device_count only while creating fails */
+    mu_actor *actors;                       /* device_count of them */
+    mu_location_mask reach[MU_MAX_DEVICES]; /* the devices that each copies from without the host; constant */
     mu_order order;
     const mu_placement *placement;
     atomic_uint placement_turn;
