@@ -1,5 +1,6 @@
 #include "tests/bench/measure.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ double measure_percentile(measure *measure, unsigned percent) {
 }
 
 void measure_begin(measure_report *report, const char *title) {
-    report->rows = 0;
+    report->rows = report->bounds = report->met = 0;
     report->heading[0] = 0;
     if (report->json)
         printf("{\"title\": \"%s\", \"rows\": [", title);
@@ -38,21 +39,69 @@ static void print_heading(measure_report *report, const measure_figure *figures,
     printf("%-44s%s\n", "", heading);
 }
 
-void measure_row(measure_report *report, const char *name, const measure_figure *figures, size_t count) {
-    if (report->json) {
-        printf("%s\n  {\"name\": \"%s\"", report->rows ? "," : "", name);
-        for (size_t i = 0; i < count; i++) printf(", \"%s\": %.4g", figures[i].name, figures[i].value);
-        printf("}");
-    } else {
-        print_heading(report, figures, count);
-        printf("%-44s", name);
-        for (size_t i = 0; i < count; i++) printf("%14.4g", figures[i].value);
-        printf("\n");
+static void print_figures(measure_report *report, const char *name, const measure_figure *figures, size_t count) {
+    if (!report->json) print_heading(report, figures, count);
+    printf(report->json ? "%s\n  {\"name\": \"%s\"" : "%s%-44s", report->json && report->rows ? "," : "", name);
+    for (size_t i = 0; i < count; i++) {
+        if (report->json && isnan(figures[i].value))
+            printf(", \"%s\": null", figures[i].name);
+        else if (report->json)
+            printf(", \"%s\": %.4g", figures[i].name, figures[i].value);
+        else if (isnan(figures[i].value))
+            printf("%14s", "-");
+        else
+            printf("%14.4g", figures[i].value);
     }
     report->rows++;
+}
+
+static void end_row(const measure_report *report) {
+    printf(report->json ? "}" : "\n");
     fflush(stdout);
 }
 
+void measure_row(measure_report *report, const char *name, const measure_figure *figures, size_t count) {
+    print_figures(report, name, figures, count);
+    end_row(report);
+}
+
+static double value_of(const char *figure, const measure_figure *figures, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(figures[i].name, figure) == 0) return figures[i].value;
+    fprintf(stderr, "a bound for '%s', which the row does not have\n", figure);
+    exit(1);
+}
+
+void measure_row_bounded(measure_report *report, const char *name, const measure_figure *figures, size_t count,
+                         const measure_bound *bounds, size_t bound_count) {
+    print_figures(report, name, figures, count);
+    if (report->json) printf(", \"bounds\": [");
+    for (size_t i = 0; i < bound_count; i++) {
+        const measure_bound *bound = &bounds[i];
+        double value = value_of(bound->figure, figures, count);
+        bool judged = !report->unjudged && !isnan(value);
+        bool met = judged && (bound->at_least ? value >= bound->limit : value <= bound->limit);
+        report->bounds += judged;
+        report->met += met;
+        if (report->json)
+            printf("%s{\"figure\": \"%s\", \"at_%s\": %.4g, \"met\": %s}", i ? ", " : "", bound->figure,
+                   bound->at_least ? "least" : "most", bound->limit,
+                   !judged ? "null"
+                   : met   ? "true"
+                           : "false");
+        else
+            printf("   %s %s %.4g%s", bound->figure, bound->at_least ? ">=" : "<=", bound->limit,
+                   !judged ? ""
+                   : met   ? " met"
+                           : " MISSED");
+    }
+    if (report->json) printf("]");
+    end_row(report);
+}
+
 void measure_end(measure_report *report) {
-    if (report->json) printf("\n]}\n");
+    if (report->json)
+        printf("\n]}\n");
+    else if (report->bounds)
+        printf("%u of %u bounds met\n", report->met, report->bounds);
 }

@@ -74,7 +74,7 @@ while IFS='|' read -r in_suite path seconds environment arguments; do
     [ $code = 0 ] || [ $code = 77 ] || note="  exit $code$([ $code = 124 ] && echo ', time limit')"
     printf '%-8s %-12s %7d.%03d s  %s%s\n' $verdict "$in_suite" $((milliseconds / 1000)) $((milliseconds % 1000)) \
         "$title" "$note"
-    if [ $verdict = FAILED ] || [ "$in_suite" = bench ]; then tail -n 40 "$log" | sed 's/^/    | /'; fi
+    if [ $verdict = FAILED ] || [ "$in_suite" = bench ]; then tail -n 60 "$log" | sed 's/^/    | /'; fi
 done <"$here/programs"
 
 [ $list = 1 ] && exit 0
