@@ -684,6 +684,7 @@ typedef struct muster_dispatch {
      * zeroed before each launch of `kernel` (not of phases), and launches of one device never overlap. NULL: none. */
     const char *barrier_counter;
     uint32_t iterations; /* with MUSTER_DISPATCH_ITERATED, 1 to 1048576; else 0, which is one launch */
+    int32_t priority;    /* as of muster_graph_set_priority */
 } muster_dispatch;
 
 /* How a sharded dispatch is cut. Each shard is a launch over part of the grid, on any device; it depends on those jobs and shards only
@@ -780,6 +781,7 @@ typedef struct muster_enqueue_job {
     int device;
     uint32_t after_count;
     const muster_job *after; /* explicit predecessors */
+    int32_t priority;        /* as of muster_graph_set_priority */
 } muster_enqueue_job;
 
 /* Errors: as muster_graph_host. */
@@ -789,6 +791,17 @@ MUSTER_API muster_status muster_graph_enqueue(muster_graph *graph, const muster_
 /* `job` starts after `predecessor`, either added first. A cycle is found at submit (GRAPH_CYCLE, naming its jobs). */
 MUSTER_API muster_status muster_graph_after(muster_graph *graph, muster_job job, muster_job predecessor,
                                             muster_error *error);
+
+enum { MUSTER_PRIORITY_LOWEST = -7, MUSTER_PRIORITY_HIGHEST = 7 };
+
+/* Sets the priority of a job, MUSTER_PRIORITY_LOWEST to _HIGHEST; 0 unless it is set. Of the jobs that are ready on a device, in any run,
+ * those of the highest priority are handed to it first, and within one priority those that have been ready for longest. Jobs that wait
+ * for memory get it in the same order. Nothing else follows from it: what the device has been handed, up to about 2 ms of short
+ * kernels, is not recalled; a job does not lend its priority to what it waits for; and a job of low priority waits as long as
+ * others of higher priority keep coming, without a limit. Read-backs and host jobs run on no device and have none.
+ * Errors: OUT_OF_RANGE; INVALID_ARGUMENT (a job that runs on no device); INVALID_STATE (already submitted). */
+MUSTER_API muster_status muster_graph_set_priority(muster_graph *graph, muster_job job, int32_t priority,
+                                                   muster_error *error);
 
 /* Replaces a value argument of a dispatch for later submits; runs already submitted keep the old one. The size must be
  * the argument's. */

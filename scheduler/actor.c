@@ -14,6 +14,7 @@
 #include "scheduler/evict.h"
 #include "scheduler/loss.h"
 #include "scheduler/program.h"
+#include "scheduler/ready.h"
 #include "scheduler/runtime.h"
 #include "scheduler/shares.h"
 #include "scheduler/wait.h"
@@ -187,7 +188,7 @@ static void take_chain(mu_actor *actor, mu_task *task) {
     muster_run *run = mu_run_at(actor->runtime, task->run);
     for (;;) {
         uint32_t next = task->next;
-        mu_task_list_append(&actor->ready, task);
+        mu_ready_put(actor, task);
         if (next == MU_NONE) return;
         task = mu_run_task(run, next);
     }
@@ -213,16 +214,29 @@ static void await_epoch(mu_actor *actor, mu_task *task, int device) {
     mu_mailbox_post(&actor->runtime->actors[device].mailbox, &task->message);
 }
 
+/* Behind all of no lower priority. A task that is tried again comes in order, so this is the end nearly always. */
+static void put_by_priority(mu_task_list *list, mu_task *task) {
+    if (!list->last || list->last->priority >= task->priority) {
+        mu_task_list_append(list, task);
+        return;
+    }
+    mu_task_list ahead = {NULL, NULL, 0};
+    while (list->first->priority >= task->priority) mu_task_list_append(&ahead, mu_task_list_take(list));
+    mu_task_list_append(&ahead, task);
+    mu_task_list_append_all(&ahead, list);
+    *list = ahead;
+}
+
 /* A task that found no memory waits for releases and evictions. When nothing in flight can bring any, it fails after the
  * configured time: another process may have the memory, or other tasks' data may fill the budget for good. */
 static void starve(mu_actor *actor, mu_task *task) {
-    mu_task_list_append(&actor->starved, task);
+    put_by_priority(&actor->starved, task);
     if (!task->starved) {
         mu_device_counters *counters = mu_device_counters_mutable(actor->device);
         mu_count(counters, &counters->admission_waits, 1);
         task->starved = 1;
     }
-    if (actor->hungriest) return;
+    if (actor->hungriest && actor->hungriest->priority >= task->priority) return;
     actor->hungriest = actor->starved.first;
     actor->overtaken = actor->passed = 0;
 }
@@ -285,12 +299,16 @@ static bool enqueue(mu_actor *actor, mu_task *task) {
     return result != MU_ENQUEUE_STARVED;
 }
 
-/* Whether any task left the queue. */
+/* Whether any task left the queue. What is ready and has a higher priority is not passed by. */
 static bool retry_starved(mu_actor *actor) {
     mu_task_list waiting = actor->starved;
     bool any = false;
     actor->starved = (mu_task_list){NULL, NULL, 0};
-    for (mu_task *task; (task = mu_task_list_take(&waiting));) any |= enqueue(actor, task);
+    for (mu_task *task; (task = mu_task_list_take(&waiting));)
+        if (actor->ready.first && actor->ready.first->priority > task->priority)
+            mu_task_list_append(&actor->starved, task);
+        else
+            any |= enqueue(actor, task);
     return any;
 }
 
@@ -298,6 +316,7 @@ static bool retry_starved(mu_actor *actor) {
  * turns one by one; but not for ever: then the device drains, and what it gives up goes to that job. */
 static bool makes_way(const mu_actor *actor) {
     return actor->hungriest && actor->passed >= MU_PASSES_MAX &&
+           actor->hungriest->priority >= actor->ready.first->priority &&
            (actor->retired + 1 < actor->timeline.open || actor->evictions || actor->retired_instances);
 }
 
@@ -309,7 +328,7 @@ static bool enqueue_ready(mu_actor *actor) {
     while (actor->ready.first && !actor->lost && count < EPOCH_TASKS &&
            actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS && actor->tasks_in_flight < MU_ENQUEUE_AHEAD_TASKS &&
            !makes_way(actor)) {
-        if (enqueue(actor, mu_task_list_take(&actor->ready)) && actor->hungriest) actor->passed++;
+        if (enqueue(actor, mu_ready_take(actor)) && actor->hungriest) actor->passed++;
         count++;
         if (serial) break;
     }
@@ -323,9 +342,7 @@ bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch) {
 
 void mu_actor_take_up(mu_actor *actor, mu_task_list *held) {
     actor->held_tasks -= held->count;
-    mu_task_list_append_all(held, &actor->ready);
-    actor->ready = *held;
-    *held = (mu_task_list){NULL, NULL, 0};
+    mu_ready_put_first(actor, held);
 }
 
 /* Tasks whose epoch is done. */
@@ -350,7 +367,7 @@ static void end_lost(mu_actor *actor) {
     mu_task_list starved = actor->starved;
     actor->starved = (mu_task_list){NULL, NULL, 0};
     actor->hungriest = NULL;
-    mu_task_list_append_all(&actor->ready, &starved);
+    for (mu_task *task; (task = mu_task_list_take(&starved));) mu_ready_put(actor, task);
     mu_arrivals_poll(actor);
     take_up_behind(actor);
     mu_loss_end_everything(actor);

@@ -64,6 +64,12 @@ void mu_task_list_append(mu_task_list *list, mu_task *task);
 mu_task *mu_task_list_take(mu_task_list *list);                       /* the first; NULL when it is empty */
 void mu_task_list_append_all(mu_task_list *list, mu_task_list *more); /* `more` is empty then */
 
+/* Where the tasks of each priority end in the ready queue (scheduler/ready.h). */
+typedef struct mu_ready_levels {
+    uint32_t above; /* a bit for each priority of which there are tasks, but the lowest that is there */
+    mu_task *last[MUSTER_PRIORITY_HIGHEST - MUSTER_PRIORITY_LOWEST + 1]; /* where there is a bit */
+} mu_ready_levels;
+
 struct mu_actor {
     muster_runtime *runtime;
     int index;
@@ -93,10 +99,13 @@ struct mu_actor {
         mu_function function;
         uint32_t threads, shared_bytes;
         int occupancy;
-    } last_shape;             /* of the last launch; forgotten with its function (mu_bursts_forget) */
-    mu_task_list ready;       /* tasks to enqueue, oldest first */
-    mu_task_list starved;     /* tasks that wait for memory, oldest first */
-    const mu_task *hungriest; /* the one that has waited longest; no more than MU_OVERTAKES_MAX reservations pass it */
+    } last_shape;       /* of the last launch; forgotten with its function (mu_bursts_forget) */
+    mu_task_list ready; /* tasks to enqueue, in order (scheduler/ready.h) */
+    mu_ready_levels ready_levels;
+    mu_task_list starved; /* tasks that wait for memory, likewise in order */
+    /* Of the highest priority, the one that has waited longest; no more than MU_OVERTAKES_MAX reservations of no higher priority
+     * pass it. */
+    const mu_task *hungriest;
     uint32_t overtaken, passed; /* reservations since, and jobs enqueued, of those that need no memory too */
     uint64_t starved_since_ns;  /* when the oldest began to wait with nothing in flight; 0: not waiting */
     /* Tasks whose input is still on its way, or that come after an epoch which may take long: whatever is ready goes first. */
@@ -184,7 +193,7 @@ static inline mu_task_ref mu_epoch_first(const mu_actor *actor, uint64_t number)
 }
 /* Whether `epoch` of `device` is not done and may take long: the device has been at its oldest epoch for a while. */
 bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch);
-/* Held tasks are ready, before those that are: they have waited longer. The list is empty then. */
+/* Held tasks are ready, before those of their priorities that are: they have waited longer. The list is empty then. */
 void mu_actor_take_up(mu_actor *actor, mu_task_list *held);
 /* The open epoch waits for so much on the upload lane. */
 void mu_epoch_add_upload(mu_actor *actor, uint64_t bytes);

@@ -288,7 +288,8 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
     if (dispatch->pin_device && (dispatch->device < 0 || dispatch->device >= devices))
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %d", dispatch->device, devices);
     uint32_t iterations;
-    if ((status = check_fallback(graph, dispatch, error)) ||
+    if ((status = mu_graph_check_priority(dispatch->priority, error)) ||
+        (status = check_fallback(graph, dispatch, error)) ||
         (status = check_iterations(graph, dispatch, &iterations, error)))
         return status;
     *checked = (mu_checked_dispatch){
@@ -346,11 +347,13 @@ muster_status mu_dispatch_add(muster_graph *graph, const muster_dispatch *dispat
     for (uint32_t i = 0; !status && i < dispatch->after_count; i++)
         if (!mu_graph_add_edges(graph, added, dispatch->after[i]))
             status = mu_fail_host_memory(error, "a dependency", sizeof(mu_edge));
-    if (status)
+    if (status) {
         mu_graph_rewind(graph, &mark);
-    else if (job)
-        *job = added;
-    return status;
+        return status;
+    }
+    if (dispatch->priority) mu_graph_prioritise(graph, added, dispatch->priority);
+    if (job) *job = added;
+    return MUSTER_OK;
 }
 
 muster_status muster_graph_dispatch(muster_graph *graph, const muster_dispatch *dispatch, muster_job *job,

@@ -10,6 +10,7 @@
 #include "scheduler/estimate.h"
 #include "scheduler/loss.h"
 #include "scheduler/program.h"
+#include "scheduler/ready.h"
 #include "scheduler/runtime.h"
 #include "scheduler/shape.h"
 
@@ -328,7 +329,7 @@ static mu_enqueue refused(mu_actor *actor, muster_run *run, mu_task *task, const
     }
     if (!actor->lost && error->status == MUSTER_DEVICE_LOST) mu_actor_lose(actor, error);
     if (actor->lost) {
-        mu_task_list_append(&actor->ready, task); /* mu_loss_forward takes it from there */
+        mu_ready_put(actor, task); /* mu_loss_forward takes it from there */
         return MU_ENQUEUED;
     }
     mu_enqueue_failed(actor, run, task, error);

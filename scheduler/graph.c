@@ -398,6 +398,33 @@ muster_status muster_graph_after(muster_graph *graph, muster_job job, muster_job
     return mu_fail_host_memory(error, "a dependency", sizeof(mu_edge));
 }
 
+/* -------------------------------------------------------------------------------------------------------- priority -- */
+
+muster_status mu_graph_check_priority(int32_t priority, muster_error *error) {
+    if (priority >= MUSTER_PRIORITY_LOWEST && priority <= MUSTER_PRIORITY_HIGHEST) return MUSTER_OK;
+    return mu_fail(error, MUSTER_OUT_OF_RANGE, "a priority is %d to %d, not %d", (int)MUSTER_PRIORITY_LOWEST,
+                   (int)MUSTER_PRIORITY_HIGHEST, (int)priority);
+}
+
+void mu_graph_prioritise(muster_graph *graph, muster_job job, int32_t priority) {
+    for (uint32_t i = graph->job_nodes[job]; i < mu_graph_job_end(graph, job); i++)
+        graph->nodes[i].priority = (int8_t)priority;
+}
+
+muster_status muster_graph_set_priority(muster_graph *graph, muster_job job, int32_t priority, muster_error *error) {
+    muster_status status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error);
+    if (status || (status = mu_graph_check_open(graph, error))) return status;
+    if (job >= graph->job_count)
+        return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u: the graph has %zu jobs", job, graph->job_count);
+    if ((status = mu_graph_check_priority(priority, error))) return status;
+    if (mu_node_is_host(&graph->nodes[graph->job_nodes[job]]))
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "job %u is a read-back or host job, which no device runs; give the jobs before it a priority",
+                       job);
+    mu_graph_prioritise(graph, job, priority);
+    return MUSTER_OK;
+}
+
 /* ---------------------------------------------------------------------------------------------------- set argument -- */
 
 muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uint32_t index, const void *value,

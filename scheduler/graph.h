@@ -84,6 +84,7 @@ typedef struct mu_node {
     uint16_t access_count, parameter_count;
     uint32_t pred_first, pred_count; /* set by sealing */
     uint32_t succ_first, succ_count;
+    int8_t priority; /* MUSTER_PRIORITY_LOWEST to _HIGHEST */
     union {
         struct {
             muster_kernel *kernel;
@@ -105,6 +106,7 @@ typedef struct mu_node {
         } host;             /* of a read-back, the index alone */
     } as;
 } mu_node;
+_Static_assert(sizeof(mu_node) == 80, "a node has grown");
 
 typedef struct mu_edge {
     uint32_t node, pred;
@@ -200,6 +202,10 @@ static inline uint32_t mu_graph_job_end(const muster_graph *graph, muster_job jo
 
 /* scheduler/seal.c. With the graph's lock held. GRAPH_CYCLE, OUT_OF_HOST_MEMORY: the graph is as before. */
 muster_status mu_graph_seal(muster_graph *graph, muster_error *error);
+
+/* OUT_OF_RANGE. */
+muster_status mu_graph_check_priority(int32_t priority, muster_error *error);
+void mu_graph_prioritise(muster_graph *graph, muster_job job, int32_t priority); /* all nodes of the job */
 
 /* Checks that any change to the graph starts with, and one range of a buffer. */
 muster_status mu_graph_check_open(const muster_graph *graph, muster_error *error);

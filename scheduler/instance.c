@@ -143,7 +143,8 @@ mu_bind mu_instance_reserve(mu_task_binding *b, uint64_t bytes) {
     mu_bind result = refuse_if_it_never_fits(b);
     if (result != MU_BOUND) return result;
     const mu_task *first = b->actor->hungriest;
-    if (first && first != b->task && b->actor->overtaken >= MU_OVERTAKES_MAX) return MU_BIND_MEMORY;
+    if (first && first != b->task && b->actor->overtaken >= MU_OVERTAKES_MAX && first->priority >= b->task->priority)
+        return MU_BIND_MEMORY;
     switch (mu_ledger_reserve(ledger, bytes)) {
         case MU_GRANTED: return granted(b, bytes);
         case MU_NOT_NOW: return make_room(b, bytes);

@@ -109,12 +109,14 @@ muster_status muster_graph_enqueue(muster_graph *graph, const muster_enqueue_job
     int devices = (int)graph->handle.runtime->device_count;
     if (enqueue->pin_device && (enqueue->device < 0 || enqueue->device >= devices))
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %d", enqueue->device, devices);
+    if ((status = mu_graph_check_priority(enqueue->priority, error))) return status;
     const callback_job callback = {MU_NODE_ENQUEUE,          "an enqueue job",
                                    enqueue->enqueue != NULL, enqueue->args,
                                    enqueue->arg_count,       enqueue->after,
                                    enqueue->after_count,     enqueue->pin_device ? enqueue->device : MUSTER_ANY_DEVICE};
     mu_node *node;
     if ((status = add_callback(graph, &callback, &node, job, error))) return status;
+    node->priority = (int8_t)enqueue->priority;
     node->as.enqueue.call = enqueue->enqueue;
     node->as.enqueue.user = enqueue->user;
     return MUSTER_OK;

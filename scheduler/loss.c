@@ -7,6 +7,7 @@
 #include "scheduler/bind.h"
 #include "scheduler/enqueue.h"
 #include "scheduler/evict.h"
+#include "scheduler/ready.h"
 #include "scheduler/runtime.h"
 
 /* ----------------------------------------------------------------------------------------------------------- marks -- */
@@ -252,7 +253,7 @@ void mu_loss_end_everything(mu_actor *actor) {
 
 bool mu_loss_forward(mu_actor *actor) {
     bool any = false;
-    for (mu_task *task; (task = mu_task_list_take(&actor->ready)); any = true) {
+    for (mu_task *task; (task = mu_ready_take(actor)); any = true) {
         muster_run *run = mu_run_at(actor->runtime, task->run);
         const mu_node *node = &run->graph->nodes[task->node];
         mu_bind_let_go(actor, run, task);

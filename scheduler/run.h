@@ -36,8 +36,9 @@ typedef struct mu_task {
     int16_t device;
     /* muster_status; final when ENDED. Ordered by what tells that the task has got there: `pending`, an epoch that is done. */
     _Atomic uint16_t status;
-    bool starved;           /* it waited for memory: counted once */
-    bool held;              /* its instances are held until its input has arrived (scheduler/bind.h) */
+    int8_t priority;        /* of its node, once it is placed */
+    bool starved : 1;       /* it waited for memory: counted once */
+    bool held : 1;          /* its instances are held until its input has arrived (scheduler/bind.h) */
     mu_task_ref epoch_next; /* next task of its epoch */
 } mu_task;
 _Static_assert(sizeof(mu_task) == 56, "a task has grown");

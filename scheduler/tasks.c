@@ -6,6 +6,7 @@
 #include "scheduler/estimate.h"
 #include "scheduler/host_task.h"
 #include "scheduler/loss.h"
+#include "scheduler/ready.h"
 #include "scheduler/runtime.h"
 
 /* ----------------------------------------------------------------------------------------------------------- posts -- */
@@ -121,10 +122,11 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         int device = node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device
                                                   : mu_place(runtime, run->graph, node);
         task->device = (int16_t)device;
+        task->priority = node->priority;
         chains[device].count++;
         chains[device].ns += weigh(runtime, node, task, device);
         if (self && device == self->index) {
-            mu_task_list_append(&self->ready, task);
+            mu_ready_put(self, task);
         } else if (self) {
             outbox_add(self, device, run, task);
         } else {
