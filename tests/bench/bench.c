@@ -217,11 +217,12 @@ void bench_enter(const bench *bench, uint32_t device) {
 
 /* ---------------------------------------------------------------------------------------------------------- turns -- */
 
-void bench_alternate(const bench *bench, void *user, const bench_way *ways, size_t count, measure *measures) {
-    for (uint32_t r = 0; r <= bench->runs; r++)
+void bench_alternate(const bench *bench, void *user, const bench_way *ways, size_t count, uint32_t warm,
+                     measure *measures) {
+    for (uint32_t r = 0; r < warm + bench->runs; r++)
         for (size_t w = 0; w < count; w++) {
             double value = ways[w](user);
-            if (r) measure_add(&measures[w], value);
+            if (r >= warm) measure_add(&measures[w], value);
         }
 }
 

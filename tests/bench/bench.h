@@ -102,8 +102,9 @@ void bench_enter(const bench *bench, uint32_t device); /* makes its context curr
 /* One measurement; `user` is the bench's own. */
 typedef double (*bench_way)(void *user);
 
-/* Each way once in each of bench->runs rounds, one after the other, after a round that warms up. */
-void bench_alternate(const bench *bench, void *user, const bench_way *ways, size_t count, measure *measures);
+/* Each way once in each of bench->runs rounds, one after the other, after `warm` rounds that do not count. */
+void bench_alternate(const bench *bench, void *user, const bench_way *ways, size_t count, uint32_t warm,
+                     measure *measures);
 
 double bench_since_us(uint64_t begin_ns);
 
