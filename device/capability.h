@@ -51,6 +51,7 @@ typedef struct mu_capability {
     int shared_bytes_per_multiprocessor; /* 0: not probed */
     int warp_size;                       /* 0: not known, nothing can be lowered (mu_capability_check) */
     int multiprocessors;
+    int clock_khz; /* 0: not reported */
     bool concurrent_kernels;
     int copy_engines;
     bool cooperative_launch; /* the attribute alone; mu_has_grid_sync adds the architecture */

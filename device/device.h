@@ -116,6 +116,9 @@ void mu_event_destroy(mu_device *device, mu_event event);
 muster_status mu_event_record(mu_device *device, mu_lane lane, mu_event event, muster_error *error);
 /* Whether everything before the last record has completed. An error here is a device's loss or a kernel's fault. */
 muster_status mu_event_poll(mu_device *device, mu_event event, bool *done, muster_error *error);
+/* What the kernels on the lane took up to the event's last record, which is complete, by the driver's model of the device. False: it
+ * has none, as every real one. */
+bool mu_event_kernel_ns(const mu_device *device, mu_event event, uint64_t *kernel_ns);
 /* Makes `lane` wait for `event`, which may belong to any device of the same driver. It must have been recorded: a wait
  * for an unrecorded event does nothing, silently. */
 muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, muster_error *error);

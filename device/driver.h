@@ -28,8 +28,11 @@ struct mu_driver {
     int version;                  /* as cuDriverGetVersion reports it, e.g. 13000 */
     const char *name;             /* "cuda" or "sim", static storage */
     void (*destroy)(mu_driver *); /* called by the last release */
-    void *instance;               /* the implementation's own state */
-    atomic_uint references;       /* shared by runtimes; release on decrement pairs with acquire on the last one */
+    /* What the kernels before the event's last record, which is complete, took on its stream so far, in nanoseconds of a model of the
+     * device. NULL: what they take can only be measured. */
+    uint64_t (*event_kernel_ns)(mu_driver *, CUevent);
+    void *instance;         /* the implementation's own state */
+    atomic_uint references; /* shared by runtimes; release on decrement pairs with acquire on the last one */
 };
 
 /* Opens libcuda.so.1 (or MUSTER_LIBCUDA when set) and initialises it. Blocks for as long as cuInit does.

@@ -56,6 +56,12 @@ muster_status mu_event_poll(mu_device *device, mu_event event, bool *done, muste
     return MUSTER_OK;
 }
 
+bool mu_event_kernel_ns(const mu_device *device, mu_event event, uint64_t *kernel_ns) {
+    if (!device->driver->event_kernel_ns) return false;
+    *kernel_ns = device->driver->event_kernel_ns(device->driver, mu_event_handle(event));
+    return true;
+}
+
 muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, muster_error *error) {
     muster_status status = mu_device_alive(device, error);
     if (status) return status;

@@ -40,6 +40,7 @@ static CUresult probe_numbers(const mu_driver *driver, CUdevice handle, mu_capab
     to->registers_per_multiprocessor = OPTIONAL(MAX_REGISTERS_PER_MULTIPROCESSOR);
     to->shared_bytes_optin = OPTIONAL(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     to->shared_bytes_per_multiprocessor = OPTIONAL(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    to->clock_khz = OPTIONAL(CLOCK_RATE);
     to->warp_size = OPTIONAL(WARP_SIZE);
     to->concurrent_kernels = OPTIONAL(CONCURRENT_KERNELS) != 0;
     to->copy_engines = OPTIONAL(ASYNC_ENGINE_COUNT);

@@ -73,10 +73,19 @@ static const mu_node *dispatched(const mu_actor *actor, mu_task_ref ref, mu_task
         for (mu_task_ref ref = mu_epoch_first(actor, number), next; ref != MU_NO_TASK; ref = next)                     \
             for (const mu_node *node = dispatched(actor, ref, &next); node; node = NULL)
 
+/* Since what was noted last: by the driver's model of the device, or what passed since the device can have begun. */
+static uint64_t took(mu_timeline *timeline, uint64_t since_ns) {
+    if (!timeline->modelled) return mu_now_ns() - since_ns;
+    uint64_t ns = timeline->kernel_ns - timeline->noted_ns;
+    timeline->noted_ns = timeline->kernel_ns;
+    return ns;
+}
+
 /* Together they took no longer than `elapsed`. Each gets a part of that in proportion to what it was thought to take, or, while some
  * have never been seen, to its blocks. */
 void mu_estimate_note_epochs(mu_actor *actor, uint64_t first, uint64_t last, uint64_t since_ns) {
-    uint64_t elapsed = mu_now_ns() - since_ns, blocks = 0, expected = 0;
+    if (first > last) return;
+    uint64_t elapsed = took(&actor->timeline, since_ns), blocks = 0, expected = 0;
     bool all_known = true;
     FOR_EACH_DISPATCH(node) {
         uint64_t ns = mu_estimate_launch_ns(node, actor->index);

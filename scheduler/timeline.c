@@ -71,6 +71,9 @@ muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
         if (!complete) break;
         timeline->complete++;
     }
+    if (timeline->complete != before)
+        timeline->modelled =
+            mu_event_kernel_ns(timeline->device, slot_of(timeline, timeline->complete)->event, &timeline->kernel_ns);
     if (timeline->complete != before) atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
     return MUSTER_OK;
 }

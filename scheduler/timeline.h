@@ -26,6 +26,9 @@ typedef struct mu_timeline {
     mu_device *device;
     uint64_t open;     /* worker only: the epoch that collects work */
     uint64_t complete; /* worker only: the last epoch whose event has completed */
+    /* Worker only: what kernels took up to there, where the driver models it (`modelled`), and what of it has been noted. */
+    uint64_t kernel_ns, noted_ns;
+    bool modelled;
     /* Written by the worker, read by everybody. `closed`: the last epoch whose event is recorded; its release store pairs
      * with the acquire load of a consumer, which then sees the event. `done`: the last epoch that is complete and whose effects
      * are settled: right, or marked as lost (scheduler/loss.h); who sees it sees the marks. */

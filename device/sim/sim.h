@@ -56,6 +56,9 @@ void mu_sim_on_fault(mu_driver *driver, mu_sim_fault_fn function, void *user);
  * Otherwise mu_now_ns(). */
 uint64_t mu_sim_now_ns(const mu_driver *driver);
 
+/* From now on kernels on a device take `percent` more than the model says, in modelled time, as beside the load of another process. */
+void mu_sim_slow_down(mu_driver *driver, int ordinal, uint32_t percent);
+
 /* Loses a device now, as the fault plan's "lose" does. */
 void mu_sim_lose_device(mu_driver *driver, int ordinal);
 

@@ -109,6 +109,7 @@ static void fill_table(sim_driver *driver) {
     table->version = driver->config.driver_version;
     table->name = "sim";
     table->destroy = destroy;
+    if (!driver->null_mode) table->event_kernel_ns = sim_event_kernel_ns; /* which runs no kernel */
     table->instance = driver;
     atomic_init(&table->references, 1);
 }
@@ -185,6 +186,11 @@ uint64_t mu_sim_now_ns(const mu_driver *table) {
     uint64_t latest_ns = driver->finished_ns;
     sim_unlock(driver);
     return latest_ns;
+}
+
+void mu_sim_slow_down(mu_driver *table, int ordinal, uint32_t percent) {
+    sim_device *device = device_at(table, ordinal);
+    if (device) atomic_store_explicit(&device->slowness_percent, percent, memory_order_relaxed);
 }
 
 void mu_sim_set_other_memory(mu_driver *table, int ordinal, uint64_t bytes) {

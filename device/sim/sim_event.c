@@ -165,6 +165,16 @@ CUresult sim_do_event_query(sim_driver *driver, CUevent handle) {
     return code;
 }
 
+uint64_t sim_event_kernel_ns(mu_driver *table, CUevent handle) {
+    sim_driver *driver = table->instance;
+    sim_event *event = sim_find(driver, SIM_TAG_EVENT, handle);
+    if (!event) return 0;
+    sim_lock(driver);
+    uint64_t kernel_ns = event->last ? event->last->kernel_ns : 0;
+    sim_unlock(driver);
+    return kernel_ns;
+}
+
 CUresult sim_do_event_synchronize(sim_driver *driver, CUevent handle) {
     sim_event *event;
     CUresult code = find_event(driver, handle, &event);

@@ -386,6 +386,7 @@ CUresult sim_do_graph_launch(sim_driver *driver, CUgraphExec handle, CUstream st
     atomic_fetch_add_explicit(&own->references, 1, memory_order_relaxed);
     graph->shape = own;
     graph->op.counted = true; /* one call, whatever its size */
+    graph->op.kernels = true;
     for (uint32_t i = 0; i < own->count; i++) {
         if (exec->disabled[i]) continue;
         graph->works[i] = exec->works[i];

@@ -51,6 +51,7 @@ static void end_virtual(sim_stream *stream, sim_op *op, uint64_t end_ns) {
 }
 
 static void finish_record(sim_stream *stream, sim_record *record) {
+    record->kernel_ns = stream->kernel_ns;
     record->virtual_ns = stream->virtual_ns;
     record->real_ns = mu_now_ns();
     record->done = true;
@@ -69,6 +70,7 @@ static void run_head(sim_driver *driver, sim_stream *stream) {
     }
     if (op->finish) op->finish(op);
     sim_lock(driver);
+    if (op->kernels && op->ran) stream->kernel_ns += cost_ns;
     end_virtual(stream, op, time_ns);
     if (op->records) finish_record(stream, op->records);
     stream->head = op->next;

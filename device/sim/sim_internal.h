@@ -128,6 +128,8 @@ struct sim_device {
     char order; /* ThreadSanitizer: released after each operation, acquired by who waits for the device */
     atomic_uint_fast64_t stalls, kernels, instructions; /* statistics; relaxed */
 
+    atomic_uint_fast64_t slowness_percent; /* what kernels take more than modelled; relaxed */
+
     /* Memory (sim_heap.c); relaxed: only the counts matter. */
     atomic_uint_fast64_t used_bytes, other_bytes; /* other_bytes: what another process has taken */
 };

@@ -163,7 +163,9 @@ CUresult sim_work_run(const sim_work *work, uint64_t *cost_ns) {
     memcpy(launch.block, work->block, sizeof launch.block);
     memcpy(launch.cluster, work->cluster, sizeof launch.cluster);
     code = sim_launch_run(&launch, &fault, &instructions);
-    *cost_ns += device->config->launch_ns + (uint64_t)((double)instructions / device->config->instructions_per_ns);
+    uint64_t slowness = atomic_load_explicit(&device->slowness_percent, memory_order_relaxed);
+    *cost_ns += device->config->launch_ns +
+                (uint64_t)((double)instructions / device->config->instructions_per_ns) * (100 + slowness) / 100;
     atomic_fetch_add_explicit(&device->instructions, instructions, memory_order_relaxed);
     if (code == CUDA_SUCCESS)
         atomic_fetch_add_explicit(&device->kernels, 1, memory_order_relaxed);
@@ -195,6 +197,7 @@ static CUresult enqueue_kernel(sim_stream *stream, sim_work *work) {
     }
     op->work = work;
     op->op.counted = true;
+    op->op.kernels = true;
     return sim_enqueue(stream, &op->op, false);
 }
 

@@ -9,6 +9,7 @@ typedef struct sim_record {
     unsigned references;          /* locked */
     bool done;                    /* locked */
     uint64_t real_ns, virtual_ns; /* when; written before done */
+    uint64_t kernel_ns;           /* modelled, of the stream's kernels up to here; likewise */
     char order;                   /* ThreadSanitizer: released by the recording stream, acquired by who waits */
 } sim_record;
 
@@ -29,6 +30,7 @@ struct sim_op {
     bool on_host;               /* runs on the thread for host functions */
     bool counted;               /* against the limit of outstanding calls */
     bool ran;                   /* false in finish and release: dropped */
+    bool kernels;               /* a launch, or a graph of launches */
     uint64_t issued_ns;         /* virtual time of the call */
     uint64_t begin_ns, cost_ns; /* virtual time: when it began, and how long it took (set by run). The strand's */
     uint64_t *engine_ns;        /* a device's engine that it occupies, NULL when none */
@@ -51,6 +53,7 @@ struct sim_stream {
     uint64_t drain_target;        /* of the drain in progress that started last */
     uint64_t legacy_seen;         /* how far this stream waits for the default stream */
     uint64_t virtual_ns;
+    uint64_t kernel_ns;           /* modelled, of its kernels so far */
     sim_capture *_Atomic capture; /* written locked; read without: relaxed, a capture is one thread's affair */
     struct sim_strand *strand;
     struct sim_strand **lanes; /* for the branches of graphs */
@@ -104,6 +107,7 @@ CUresult sim_stream_drain(sim_stream *stream);
 CUresult sim_context_drain(sim_context *context);
 CUresult sim_device_drain(sim_context *context);
 void sim_event_free(sim_event *event);
+uint64_t sim_event_kernel_ns(mu_driver *table, CUevent handle); /* mu_driver.event_kernel_ns */
 
 /* The executor thread of a device (sim_executor.c). */
 bool sim_executor_start(sim_device *device);      /* locked; does nothing the second time */

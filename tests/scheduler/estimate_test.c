@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "device/driver.h"
+#include "device/sim/sim.h"
 #include "scheduler/estimate.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
@@ -97,11 +98,47 @@ static void a_long_queue_is_avoided(void **state) {
     fixture_close(&fixture);
 }
 
+/* Instructions that the devices have executed. */
+static uint64_t instructions(const fixture *fixture, int device) {
+    mu_sim_statistics statistics;
+    mu_sim_get_statistics(fixture_driver(fixture), device, &statistics);
+    return statistics.instructions;
+}
+
+/* What this machine needs to simulate a kernel says nothing. */
+static void simulated_kernels_take_what_the_model_says(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open_with(&fixture, 2,
+                      &(muster_config){.struct_size = sizeof(muster_config),
+                                       .sim = "{\"devices\": [{\"launch_ns\": 5000, \"instructions_per_ns\": 2}, "
+                                              "{\"launch_ns\": 1000, \"instructions_per_ns\": 0.5}]}"});
+    muster_buffer *buffer = fixture_buffer(&fixture, 4 * WORDS, NULL);
+    for (int d = 0; d < 2; d++) {
+        muster_graph *graph = affine_of(&fixture, buffer, 64, d);
+        uint64_t before = instructions(&fixture, d);
+        fixture_run(&fixture, graph);
+        uint64_t executed = instructions(&fixture, d) - before, ns = d ? 1000 + executed * 2 : 5000 + executed / 2;
+        assert_in_range(mu_estimate_launch_ns(&graph->nodes[0], d), ns - 1, ns + 1);
+        /* Beside the load of another process it takes longer, which is learnt step by step. */
+        uint64_t slow = ns + (d ? executed * 2 : executed / 2);
+        mu_sim_slow_down(fixture_driver(&fixture), d, 100);
+        fixture_run(&fixture, graph);
+        assert_in_range(mu_estimate_launch_ns(&graph->nodes[0], d), ns + (slow - ns) / 4 - ns / 100,
+                        ns + (slow - ns) / 4 + ns / 100);
+        for (int i = 0; i < 20; i++) fixture_run(&fixture, graph);
+        assert_in_range(mu_estimate_launch_ns(&graph->nodes[0], d), slow - slow / 100, slow + slow / 100);
+        mu_sim_slow_down(fixture_driver(&fixture), d, 0);
+    }
+    fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_is_known_once_it_has_run),
         cmocka_unit_test(queues_are_empty_when_all_has_ended),
         cmocka_unit_test(a_long_queue_is_avoided),
+        cmocka_unit_test(simulated_kernels_take_what_the_model_says),
     };
     return cmocka_run_group_tests_name("estimate", tests, NULL, NULL);
 }
