@@ -300,7 +300,7 @@ muster_status mu_launch_resolve(const mu_capability *capability, mu_launch *laun
 /* --------------------------------------------------------------------------------------------------------- after -- */
 
 /* What fails here began with this launch or before it; when every launch is followed by one, with this launch. */
-static muster_status synchronise_after(mu_device *device, const mu_launch *launch, muster_error *error) {
+muster_status mu_launch_synchronise(mu_device *device, const mu_launch *launch, muster_error *error) {
     const uint32_t *grid = launch->grid, *block = launch->block;
     mu_scope scope;
     muster_status status = mu_scope_begin(&scope, device, error);
@@ -317,16 +317,15 @@ static muster_status synchronise_after(mu_device *device, const mu_launch *launc
     return status;
 }
 
-muster_status mu_launch_account(mu_device *device, const mu_launch *launch, bool synchronise, int occupancy,
-                                muster_error *error) {
+void mu_launch_account(mu_device *device, const mu_launch *launch, uint64_t times, int occupancy) {
     const mu_capability *capability = &device->capability;
     uint64_t threads = product(launch->block);
-    muster_status status = MUSTER_OK;
-    if (synchronise) status = synchronise_after(device, launch, error);
-    mu_count_threads(&device->counters, product(launch->grid), threads, capability->warp_size, launch->element_count);
-    mu_count_occupancy(&device->counters, mu_occupancy_basis_points(occupancy, threads, capability->warp_size,
-                                                                    capability->max_threads_per_multiprocessor));
-    return status;
+    mu_count_threads(&device->counters, product(launch->grid), threads, capability->warp_size, launch->element_count,
+                     times);
+    mu_count_occupancy(&device->counters,
+                       mu_occupancy_basis_points(occupancy, threads, capability->warp_size,
+                                                 capability->max_threads_per_multiprocessor),
+                       times);
 }
 
 muster_status mu_launch_iterations(const uint32_t *asked, uint32_t *iterations, muster_error *error) {

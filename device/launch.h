@@ -20,12 +20,13 @@ typedef struct mu_resolver {
 muster_status mu_launch_resolve(const mu_capability *capability, mu_launch *launch, const mu_resolver *resolver,
                                 muster_error *error);
 
-/* After a launch, in this order: synchronises the dispatch lane when asked to (counted, blocks; a fault that shows then is
- * reported with the kernel's name and shape: the serial mode), counts its threads, and
- * its occupancy: `occupancy` is active blocks per multiprocessor, or negative when it was not measured, which fails
- * nothing. Errors: of the synchronisation only. The worker's thread. */
-muster_status mu_launch_account(mu_device *device, const mu_launch *launch, bool synchronise, int occupancy,
-                                muster_error *error);
+/* After a launch, in the serial mode: waits for the dispatch lane (counted, blocks); a fault that shows then is reported with the
+ * kernel's name and shape. The worker's thread. */
+muster_status mu_launch_synchronise(mu_device *device, const mu_launch *launch, muster_error *error);
+
+/* After that: counts the threads of so many equal launches, and their occupancy: `occupancy` is active blocks per multiprocessor, or
+ * negative when it was not measured, which fails nothing. The worker's thread. */
+void mu_launch_account(mu_device *device, const mu_launch *launch, uint64_t times, int occupancy);
 
 /* How many back-to-back launches a job asks for: 1 when it does not say (NULL). INVALID_ARGUMENT for 0. */
 muster_status mu_launch_iterations(const uint32_t *asked, uint32_t *iterations, muster_error *error);

@@ -44,24 +44,29 @@ int mu_occupancy_basis_points(int blocks, uint64_t block_threads, int warp_size,
     return points > 10000 ? 10000 : (int)points;
 }
 
-void mu_count_occupancy(mu_device_counters *counters, int basis_points) {
+void mu_count_occupancy(mu_device_counters *counters, int basis_points, uint64_t times) {
     if (basis_points < 0) {
-        mu_count(counters, &counters->occupancy_unmeasured, 1);
+        mu_count(counters, &counters->occupancy_unmeasured, times);
         return;
     }
-    mu_count(counters, &counters->occupancy_measured, 1);
-    mu_count(counters, &counters->occupancy_sum_basis_points, (uint64_t)basis_points);
+    mu_count(counters, &counters->occupancy_measured, times);
+    mu_count(counters, &counters->occupancy_sum_basis_points, (uint64_t)basis_points * times);
+}
+
+/* More than a counter can hold, so that it counts as an overflow there. */
+static uint64_t so_often(wide threads, uint64_t times) {
+    return threads > UINT64_MAX / times ? UINT64_MAX : (uint64_t)threads * times;
 }
 
 void mu_count_threads(mu_device_counters *counters, uint64_t grid_blocks, uint64_t block_threads, int warp_size,
-                      uint64_t elements) {
+                      uint64_t elements, uint64_t times) {
     uint64_t warp = warp_size > 0 ? (uint64_t)warp_size : 1;
     wide slots = (wide)(block_threads / warp + (block_threads % warp != 0)) * warp * grid_blocks;
     wide useful = elements ? elements : (wide)grid_blocks * block_threads;
     wide wasted = slots > useful ? slots - useful : 0;
-    /* More than a counter can hold counts as an overflow there. */
-    mu_count(counters, &counters->threads_scheduled, slots > UINT64_MAX ? UINT64_MAX : (uint64_t)slots);
-    mu_count(counters, &counters->threads_wasted, wasted > UINT64_MAX ? UINT64_MAX : (uint64_t)wasted);
+    if (times == 0) return;
+    mu_count(counters, &counters->threads_scheduled, so_often(slots, times));
+    mu_count(counters, &counters->threads_wasted, so_often(wasted, times));
 }
 
 uint64_t mu_mean_occupancy(const mu_device_counters *counters) {

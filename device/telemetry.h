@@ -94,10 +94,10 @@ void mu_counters_reset(mu_device_counters *counters);
  * -1: not measurable (no blocks or threads, or the warp size or thread count of the device is not known). */
 int mu_occupancy_basis_points(int blocks, uint64_t block_threads, int warp_size, int threads_per_multiprocessor);
 
-/* Counts an occupancy (-1: unmeasured), and the thread slots of a launch: `elements` of 0 means one per thread. */
-void mu_count_occupancy(mu_device_counters *counters, int basis_points);
+/* Of so many equal launches: counts their occupancy (-1: unmeasured), and their thread slots: `elements` of 0 means one per thread. */
+void mu_count_occupancy(mu_device_counters *counters, int basis_points, uint64_t times);
 void mu_count_threads(mu_device_counters *counters, uint64_t grid_blocks, uint64_t block_threads, int warp_size,
-                      uint64_t elements);
+                      uint64_t elements, uint64_t times);
 
 /* Mean of the measured occupancies in 1/10000, 0 when none was measured. */
 uint64_t mu_mean_occupancy(const mu_device_counters *counters);

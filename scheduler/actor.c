@@ -27,10 +27,6 @@ enum { EPOCH_TASKS = 2 * MU_BURST_LONGEST };
 
 static mu_epoch *epoch_at(mu_actor *actor, uint64_t number) { return &actor->epochs[number % MU_EPOCH_RING]; }
 
-static mu_task *task_at(const muster_runtime *runtime, mu_task_ref ref) {
-    return mu_run_task(mu_run_at(runtime, (uint32_t)(ref >> 32)), (uint32_t)ref);
-}
-
 void mu_epoch_add_calls(mu_actor *actor, uint32_t calls) {
     epoch_at(actor, actor->timeline.open)->calls += calls;
     actor->calls_in_flight += calls;
@@ -48,8 +44,8 @@ void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls) {
     if (epoch->tasks++ == 0)
         epoch->first = mu_task_ref_of(task);
     else
-        task_at(actor->runtime, epoch->last)->epoch_next = mu_task_ref_of(task);
-    epoch->last = mu_task_ref_of(task);
+        epoch->last->epoch_next = mu_task_ref_of(task);
+    epoch->last = task;
     epoch->estimate_ns += task->message.weight;
     actor->tasks_in_flight++;
     mu_epoch_add_calls(actor, calls);
@@ -97,7 +93,7 @@ void mu_epoch_enqueued(mu_actor *actor, uint64_t number) {
 
 static void open_epoch(mu_actor *actor) {
     *epoch_at(actor, actor->timeline.open) =
-        (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK, .losses_known = mu_loss_serial(&actor->runtime->losses)};
+        (mu_epoch){.first = MU_NO_TASK, .losses_known = mu_loss_serial(&actor->runtime->losses)};
 }
 
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
@@ -105,6 +101,7 @@ muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers)
         return MUSTER_OK; /* nobody can wait for an empty epoch */
     mu_bursts_flush(actor);
+    mu_tally_flush(actor);
     for (uint32_t d = 0, count = actor->runtime->device_count; d < count; d++)
         actor->after[actor->timeline.open % MU_EPOCH_RING * count + d] =
             actor->runtime->actors[d].timeline.waited_by[actor->index];
@@ -150,8 +147,10 @@ void mu_epoch_retire(mu_actor *actor, uint64_t number) {
     actor->upload_backlog_bytes -= epoch->upload_bytes;
     actor->calls_in_flight -= epoch->calls;
     actor->tasks_in_flight -= epoch->tasks;
-    atomic_fetch_sub_explicit(&actor->queued, epoch->tasks, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&actor->queued_ns, epoch->estimate_ns, memory_order_relaxed);
+    if (actor->runtime->device_count > 1) {
+        atomic_fetch_sub_explicit(&actor->queued, epoch->tasks, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&actor->queued_ns, epoch->estimate_ns, memory_order_relaxed);
+    }
     atomic_fetch_add_explicit(&actor->jobs_ended, epoch->tasks, memory_order_relaxed);
     for_each_run(actor, epoch, true, mu_run_ended);
     actor->retired = number;

@@ -14,6 +14,7 @@
 #include "scheduler/callout.h"
 #include "scheduler/coherence.h"
 #include "scheduler/run.h"
+#include "scheduler/tally.h"
 #include "scheduler/timeline.h"
 
 typedef struct mu_actor mu_actor;
@@ -47,7 +48,8 @@ typedef struct mu_transfer {
 
 /* What the worker remembers of an epoch until it is done. */
 typedef struct mu_epoch {
-    mu_task_ref first, last;
+    mu_task_ref first;
+    mu_task *last; /* while the epoch is open */
     uint32_t tasks, calls;
     mu_transfer *transfers;
     uint64_t upload_bytes; /* that the dispatch lane waits for */
@@ -60,8 +62,24 @@ typedef struct mu_task_list {
     uint32_t count;
 } mu_task_list;
 
-void mu_task_list_append(mu_task_list *list, mu_task *task);
-mu_task *mu_task_list_take(mu_task_list *list);                       /* the first; NULL when it is empty */
+static inline void mu_task_list_append(mu_task_list *list, mu_task *task) {
+    task->message.link.next = NULL;
+    if (list->last)
+        list->last->message.link.next = &task->message.link;
+    else
+        list->first = task;
+    list->last = task;
+    list->count++;
+}
+/* The first; NULL when it is empty. */
+static inline mu_task *mu_task_list_take(mu_task_list *list) {
+    mu_task *task = list->first;
+    if (!task) return NULL;
+    list->first = (mu_task *)task->message.link.next;
+    if (!list->first) list->last = NULL;
+    list->count--;
+    return task;
+}
 void mu_task_list_append_all(mu_task_list *list, mu_task_list *more); /* `more` is empty then */
 
 /* Where the tasks of each priority end in the ready queue (scheduler/ready.h). */
@@ -79,9 +97,10 @@ struct mu_actor {
     mu_staging *staging; /* copies from and to pageable memory; the worker's, as everything of the device */
     pthread_t thread;
     mu_mailbox mailbox;
-    /* Jobs placed here and not ended: what placement compares. Relaxed: an estimate. */
+    /* Jobs placed here and not ended, and what they are estimated to take: what placement compares. Relaxed: estimates. With one
+     * device there is nothing to compare, and nothing is counted. */
     _Alignas(MU_CACHE_LINE) atomic_uint queued;
-    atomic_uint_fast64_t queued_ns; /* what they are estimated to take; with one device, 0 */
+    atomic_uint_fast64_t queued_ns;
     /* Measured; 0: not yet (scheduler/estimate.h). */
     atomic_uint_fast64_t host_bytes_per_us, peer_bytes_per_us;
     atomic_uint_fast64_t jobs_ended;
@@ -95,11 +114,7 @@ struct mu_actor {
     uint32_t calls_in_flight; /* on the device's lanes, of epochs not retired */
     uint32_t tasks_in_flight; /* likewise */
     mu_bursts bursts;
-    struct {
-        mu_function function;
-        uint32_t threads, shared_bytes;
-        int occupancy;
-    } last_shape;       /* of the last launch; forgotten with its function (mu_bursts_forget) */
+    mu_tally tally;     /* of launches, by shape */
     mu_task_list ready; /* tasks to enqueue, in order (scheduler/ready.h) */
     mu_ready_levels ready_levels;
     mu_task_list starved; /* tasks that wait for memory, likewise in order */

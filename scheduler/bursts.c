@@ -85,7 +85,7 @@ void mu_bursts_flush(mu_actor *actor) {
 }
 
 muster_status mu_bursts_forget(mu_actor *actor, mu_function function, muster_error *error) {
-    if (actor->last_shape.function == function) actor->last_shape.function = NULL;
+    mu_tally_forget(actor, function);
     for (int i = 0; i < MU_BURST_SIZES; i++) {
         if (!actor->bursts.chains[i]) continue;
         muster_status status = mu_burst_forget(actor->bursts.chains[i], function, error);

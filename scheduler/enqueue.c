@@ -13,6 +13,7 @@
 #include "scheduler/ready.h"
 #include "scheduler/runtime.h"
 #include "scheduler/shape.h"
+#include "scheduler/tally.h"
 
 /* What a task waits for on another device before it can be bound. */
 typedef enum waiting { WAIT_NONE, WAIT_CLOSE, WAIT_DONE, WAIT_FAILED } waiting;
@@ -68,23 +69,6 @@ static waiting wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_
         return result;
     }
     return WAIT_NONE;
-}
-
-/* For the counters; negative when it cannot be told. Shapes repeat, so the last one is remembered in front of the cache. */
-static int occupancy_of(mu_actor *actor, const mu_launch *launch) {
-    uint32_t threads = launch->block[0] * launch->block[1] * launch->block[2];
-    if (actor->last_shape.function == launch->function && actor->last_shape.threads == threads &&
-        actor->last_shape.shared_bytes == launch->dynamic_shared_bytes)
-        return actor->last_shape.occupancy;
-    int blocks = -1;
-    if (mu_occupancy_cache_get(actor->occupancy, launch->function, threads, launch->dynamic_shared_bytes, &blocks,
-                               NULL))
-        blocks = -1;
-    actor->last_shape.function = launch->function;
-    actor->last_shape.threads = threads;
-    actor->last_shape.shared_bytes = launch->dynamic_shared_bytes;
-    actor->last_shape.occupancy = blocks;
-    return blocks;
 }
 
 /* Launches that will probably follow this one without anything between: what is ready, and what its run still has to enqueue,
@@ -144,8 +128,11 @@ static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu
 }
 
 static muster_status account(mu_actor *actor, const mu_launch *launch, muster_error *error) {
-    bool serial = actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL;
-    return mu_launch_account(actor->device, launch, serial, occupancy_of(actor, launch), error);
+    muster_status status = MUSTER_OK;
+    if (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL)
+        status = mu_launch_synchronise(actor->device, launch, error);
+    mu_tally_add(actor, launch);
+    return status;
 }
 
 /* The kernels that the program names for when the grid cannot be resident: ordinary launches in order. */
@@ -178,7 +165,7 @@ static muster_status launch_special(mu_actor *actor, const muster_run *run, cons
     if (launch->cooperative) {
         const mu_shape_request request = mu_shape_of_node(graph, node);
         mu_shape shape;
-        int occupancy = occupancy_of(actor, launch);
+        int occupancy = mu_tally_occupancy(actor, launch);
         if (occupancy < 0 && (status = mu_occupancy_cache_get(actor->occupancy, launch->function,
                                                               launch->block[0] * launch->block[1] * launch->block[2],
                                                               launch->dynamic_shared_bytes, &occupancy, error)))

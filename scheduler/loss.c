@@ -245,7 +245,7 @@ void mu_loss_end_everything(mu_actor *actor) {
     for (uint64_t number = first; number <= open; number++) {
         if (number == open) mu_epoch_enqueued(actor, number);
         mu_epoch_retire(actor, number);
-        actor->epochs[number % MU_EPOCH_RING] = (mu_epoch){.first = MU_NO_TASK, .last = MU_NO_TASK};
+        actor->epochs[number % MU_EPOCH_RING] = (mu_epoch){.first = MU_NO_TASK};
     }
     /* The open epoch stays open, emptied; nothing is recorded any more. */
     actor->retired = open - 1;

@@ -15,29 +15,13 @@
 
 /* ------------------------------------------------------------------------------------------------------- run table -- */
 
-enum { FIRST_CHUNK = 64 };
-
-/* Chunk i holds FIRST_CHUNK << i slots: the slot's chunk follows from its highest bit. */
-static void locate(uint32_t slot, uint32_t *chunk, uint32_t *offset) {
-    uint32_t shifted = slot / FIRST_CHUNK + 1;
-    *chunk = 31 - (uint32_t)__builtin_clz(shifted);
-    *offset = slot - FIRST_CHUNK * ((1u << *chunk) - 1);
-}
-
-muster_run *mu_run_at(const muster_runtime *runtime, uint32_t slot) {
-    uint32_t chunk, offset;
-    locate(slot, &chunk, &offset);
-    /* Relaxed: whoever knows the slot got it from a message or a task, which ordered the store before. */
-    return atomic_load_explicit(&runtime->runs.chunks[chunk][offset], memory_order_relaxed);
-}
-
 muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_error *error) {
     mu_run_table *table = &runtime->runs;
     muster_status status = MUSTER_OK;
     pthread_mutex_lock(&table->lock);
     uint32_t slot = table->free_count ? table->free_slots[--table->free_count] : table->used;
     uint32_t chunk, offset;
-    locate(slot, &chunk, &offset);
+    mu_run_locate(slot, &chunk, &offset);
     if (slot == table->used) {
         size_t capacity = table->free_capacity;
         if (chunk >= 24 || !mu_grow(&table->free_slots, &capacity, table->used + 1, sizeof *table->free_slots)) {
@@ -46,7 +30,7 @@ muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_
         }
         table->free_capacity = (uint32_t)capacity;
         if (!table->chunks[chunk]) {
-            size_t slots = (size_t)FIRST_CHUNK << chunk;
+            size_t slots = (size_t)MU_RUN_CHUNK << chunk;
             table->chunks[chunk] = mu_alloc_zeroed(slots, sizeof *table->chunks[chunk]);
             if (!table->chunks[chunk]) {
                 status = mu_fail_host_memory(error, "slots for runs", slots * sizeof *table->chunks[chunk]);
@@ -65,7 +49,7 @@ unlock:
 void mu_run_table_remove(muster_runtime *runtime, uint32_t slot) {
     mu_run_table *table = &runtime->runs;
     uint32_t chunk, offset;
-    locate(slot, &chunk, &offset);
+    mu_run_locate(slot, &chunk, &offset);
     pthread_mutex_lock(&table->lock);
     atomic_store_explicit(&table->chunks[chunk][offset], NULL, memory_order_relaxed);
     table->free_slots[table->free_count++] = slot; /* room was made when the slot was */

@@ -16,10 +16,12 @@
 #include "scheduler/placement.h"
 #include "scheduler/watch.h"
 
+enum { MU_RUN_CHUNK = 64 };
+
 /* Runs by slot: tasks name their run by an index. Slots are reused when a run is complete. */
 typedef struct mu_run_table {
     pthread_mutex_t lock;              /* taking and giving back a slot, once per run */
-    _Atomic(muster_run *) *chunks[32]; /* chunk i holds 64 << i slots; chunks never move */
+    _Atomic(muster_run *) *chunks[32]; /* chunk i holds MU_RUN_CHUNK << i slots; chunks never move */
     uint32_t *free_slots;
     uint32_t free_count, free_capacity, used;
 } mu_run_table;
@@ -66,7 +68,18 @@ struct muster_runtime {
     atomic_uint_fast64_t load_stalls;   /* relaxed, counted by the workers: modules loaded while the device had work */
 };
 
-muster_run *mu_run_at(const muster_runtime *runtime, uint32_t slot);
+/* Chunk i holds MU_RUN_CHUNK << i slots: the slot's chunk follows from its highest bit. */
+static inline void mu_run_locate(uint32_t slot, uint32_t *chunk, uint32_t *offset) {
+    uint32_t shifted = slot / MU_RUN_CHUNK + 1;
+    *chunk = 31 - (uint32_t)__builtin_clz(shifted);
+    *offset = slot - MU_RUN_CHUNK * ((1u << *chunk) - 1);
+}
+static inline muster_run *mu_run_at(const muster_runtime *runtime, uint32_t slot) {
+    uint32_t chunk, offset;
+    mu_run_locate(slot, &chunk, &offset);
+    /* Relaxed: whoever knows the slot got it from a message or a task, which ordered the store before. */
+    return atomic_load_explicit(&runtime->runs.chunks[chunk][offset], memory_order_relaxed);
+}
 muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_error *error);
 void mu_run_table_remove(muster_runtime *runtime, uint32_t slot);
 

@@ -21,16 +21,6 @@ void mu_actor_post_call(mu_actor *actor, mu_call *call) {
     mu_mailbox_post(&actor->mailbox, &call->message);
 }
 
-void mu_task_list_append(mu_task_list *list, mu_task *task) {
-    task->message.link.next = NULL;
-    if (list->last)
-        list->last->message.link.next = &task->message.link;
-    else
-        list->first = task;
-    list->last = task;
-    list->count++;
-}
-
 void mu_task_list_append_all(mu_task_list *list, mu_task_list *more) {
     if (!more->first) return;
     if (list->last)
@@ -42,16 +32,18 @@ void mu_task_list_append_all(mu_task_list *list, mu_task_list *more) {
     *more = (mu_task_list){NULL, NULL, 0};
 }
 
-mu_task *mu_task_list_take(mu_task_list *list) {
-    mu_task *task = list->first;
-    if (!task) return NULL;
-    list->first = (mu_task *)task->message.link.next;
-    if (!list->first) list->last = NULL;
-    list->count--;
-    return task;
-}
-
 /* ------------------------------------------------------------------------------------- releasing and placing tasks -- */
+
+/* Counts one predecessor off; whether it was the last. */
+static bool count_off(mu_task *task, bool failed) {
+    if (failed) atomic_store_explicit(&task->poisoned, 1, memory_order_relaxed);
+    /* Only our own is left: nobody else changes the count any more. */
+    if (atomic_load_explicit(&task->pending, memory_order_acquire) == 1) {
+        atomic_store_explicit(&task->pending, 0, memory_order_relaxed);
+        return true;
+    }
+    return atomic_fetch_sub_explicit(&task->pending, 1, memory_order_acq_rel) == 1;
+}
 
 /* Counts `task` off its successors; those that are ready are put in front of the chain `first`, which is returned. */
 static uint32_t collect_ready(muster_run *run, const mu_task *task, uint32_t first) {
@@ -60,8 +52,7 @@ static uint32_t collect_ready(muster_run *run, const mu_task *task, uint32_t fir
     bool failed = task->status != MUSTER_OK;
     for (uint32_t i = 0; i < node->succ_count; i++) {
         mu_task *successor = mu_run_task(run, graph->succs[node->succ_first + i]);
-        if (failed) atomic_store_explicit(&successor->poisoned, 1, memory_order_relaxed);
-        if (atomic_fetch_sub_explicit(&successor->pending, 1, memory_order_acq_rel) != 1) continue;
+        if (!count_off(successor, failed)) continue;
         successor->next = first;
         first = successor->node;
     }
@@ -139,7 +130,7 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         }
     }
     for (uint32_t d = 0; d < runtime->device_count; d++) {
-        if (!chains[d].count) continue;
+        if (!chains[d].count || runtime->device_count == 1) continue;
         atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
         atomic_fetch_add_explicit(&runtime->actors[d].queued_ns, chains[d].ns, memory_order_relaxed);
         /* The run may end as soon as its last task is posted; nothing of it is touched after the skipped are counted. */
@@ -178,7 +169,28 @@ bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_t
     return true;
 }
 
+/* What has nowhere else to go, and nothing to end it, needs no placing. */
+static bool stays(const muster_run *run, const mu_task *task) {
+    return !atomic_load_explicit(&task->poisoned, memory_order_relaxed) &&
+           !mu_node_is_host(&run->graph->nodes[task->node]);
+}
+
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {
-    uint32_t ready = collect_ready(run, task, MU_NONE);
-    if (ready != MU_NONE) mu_tasks_dispatch(runtime, self, run, ready);
+    const muster_graph *graph = run->graph;
+    const mu_node *node = &graph->nodes[task->node];
+    bool failed = task->status != MUSTER_OK, alone = self && runtime->device_count == 1;
+    uint32_t others = MU_NONE;
+    for (uint32_t i = 0; i < node->succ_count; i++) {
+        mu_task *successor = mu_run_task(run, graph->succs[node->succ_first + i]);
+        if (!count_off(successor, failed)) continue;
+        if (alone && stays(run, successor)) {
+            successor->device = (int16_t)self->index;
+            successor->message.weight = 0;
+            mu_ready_put(self, successor);
+            continue;
+        }
+        successor->next = others;
+        others = successor->node;
+    }
+    if (others != MU_NONE) mu_tasks_dispatch(runtime, self, run, others);
 }

@@ -40,7 +40,7 @@ static muster_status run_kernel(mu_device *device, mu_module module, mu_address 
     if (!status) status = mu_arguments_value(&table, &n, sizeof n, error);
     if (!status) status = mu_arguments_finish(&table, &launch, error);
     if (!status) status = mu_launch_validated(device, &launch, error);
-    if (!status) status = mu_launch_account(device, &launch, true, 4, error);
+    if (!status) status = mu_launch_synchronise(device, &launch, error);
     mu_arguments_free(&table);
     return status;
 }

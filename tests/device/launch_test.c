@@ -409,22 +409,32 @@ static void test_resolve_asks_module_then_occupancy(void **state) {
 
 /* ----------------------------------------------------------------------------------------------------------- after -- */
 
-static void test_account_synchronises_then_counts(void **state) {
+static void test_synchronising_is_counted_and_names_the_kernel(void **state) {
     (void)state;
     mu_launch launch = launch_of(plain);
-    assert_int_equal(mu_launch_account(device, &launch, false, 8, NULL), MUSTER_OK);
+    muster_error error;
+    assert_int_equal(mu_launch_synchronise(device, &launch, NULL), MUSTER_OK);
+    assert_int_equal(counted(&counters()->synchronisations), 1);
+    fake->fail_entry_code[FAKE_stream_synchronize] = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(mu_launch_synchronise(device, &launch, &error), MUSTER_DRIVER_ERROR);
+    assert_non_null(strstr(error.message, "after kernel plain, grid 4 x 2 x 1, block 64 x 2 x 1"));
+    assert_int_equal(counted(&counters()->synchronisations), 1);
+}
+
+static void test_launches_are_accounted_for(void **state) {
+    (void)state;
+    mu_launch launch = launch_of(plain);
+    mu_launch_account(device, &launch, 1, 8);
     assert_int_equal(counted(&counters()->synchronisations), 0);
     assert_int_equal(counted(&counters()->threads_scheduled), 1024);
     assert_int_equal(counted(&counters()->occupancy_measured), 1);
     assert_int_equal(counted(&counters()->occupancy_sum_basis_points), 5000);
-    assert_int_equal(mu_launch_account(device, &launch, true, -1, NULL), MUSTER_OK);
-    assert_int_equal(counted(&counters()->synchronisations), 1);
-    assert_int_equal(counted(&counters()->occupancy_unmeasured), 1);
-    fake->fail_entry_code[FAKE_stream_synchronize] = CUDA_ERROR_INVALID_VALUE;
-    muster_error error;
-    assert_int_equal(mu_launch_account(device, &launch, true, 8, &error), MUSTER_DRIVER_ERROR);
-    assert_non_null(strstr(error.message, "after kernel plain, grid 4 x 2 x 1, block 64 x 2 x 1"));
-    assert_int_equal(counted(&counters()->occupancy_measured), 2);
+    mu_launch_account(device, &launch, 3, -1);
+    assert_int_equal(counted(&counters()->occupancy_unmeasured), 3);
+    assert_int_equal(counted(&counters()->threads_scheduled), 4096);
+    mu_launch_account(device, &launch, 2, 8);
+    assert_int_equal(counted(&counters()->occupancy_measured), 3);
+    assert_int_equal(counted(&counters()->occupancy_sum_basis_points), 15000);
 }
 
 static void test_iterations_default_to_one_and_zero_is_refused(void **state) {
@@ -462,7 +472,8 @@ int main(void) {
         TEST(test_function_limits_threads),
         TEST(test_bad_grid_costs_no_compile),
         TEST(test_resolve_asks_module_then_occupancy),
-        TEST(test_account_synchronises_then_counts),
+        TEST(test_synchronising_is_counted_and_names_the_kernel),
+        TEST(test_launches_are_accounted_for),
         TEST(test_iterations_default_to_one_and_zero_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,9 +38,9 @@ static void test_unmeasurable_occupancy_counts_as_unmeasured(void **state) {
     assert_int_equal(mu_occupancy_basis_points(1, 32, 0, 2048), -1);
     assert_int_equal(mu_occupancy_basis_points(1, 32, 32, 0), -1);
     assert_int_equal(mu_occupancy_basis_points(1, 32, 32, 31), -1);
-    mu_count_occupancy(&counters, -1);
-    mu_count_occupancy(&counters, 5000);
-    mu_count_occupancy(&counters, 7001);
+    mu_count_occupancy(&counters, -1, 1);
+    mu_count_occupancy(&counters, 5000, 1);
+    mu_count_occupancy(&counters, 7001, 1);
     assert_int_equal(counters.occupancy_unmeasured, 1);
     assert_int_equal(counters.occupancy_measured, 2);
     assert_int_equal(counters.occupancy_sum_basis_points, 12001);
@@ -75,16 +75,16 @@ static void test_overflowing_add_leaves_the_counter_and_counts(void **state) {
 static void test_threads_scheduled_and_wasted(void **state) {
     (void)state;
     mu_device_counters counters = {0};
-    mu_count_threads(&counters, 10, 100, 32, 0); /* 128 slots a block, 28 beyond it */
+    mu_count_threads(&counters, 10, 100, 32, 0, 1); /* 128 slots a block, 28 beyond it */
     assert_int_equal(counters.threads_scheduled, 1280);
     assert_int_equal(counters.threads_wasted, 280);
-    mu_count_threads(&counters, 2, 128, 32, 200);
+    mu_count_threads(&counters, 2, 128, 32, 200, 1);
     assert_int_equal(counters.threads_scheduled, 1280 + 256);
     assert_int_equal(counters.threads_wasted, 280 + 56);
     /* A grid-stride kernel has more elements than threads. */
-    mu_count_threads(&counters, 2, 128, 32, 100000);
+    mu_count_threads(&counters, 2, 128, 32, 100000, 1);
     assert_int_equal(counters.threads_wasted, 280 + 56);
-    mu_count_threads(&counters, UINT64_MAX, 1024, 32, 1);
+    mu_count_threads(&counters, UINT64_MAX, 1024, 32, 1, 1);
     assert_int_equal(counters.overflows, 2);
 }
 
