@@ -303,21 +303,29 @@ static mu_bind settle(mu_task_binding *b, const mu_access *accesses, mu_address 
     return MU_BOUND;
 }
 
-/* The usual case, an access whose content is where it is needed. With `write`, what it writes is noted under the same lock: only
- * when nothing can keep the task from being launched any more, for content that counts as written in an epoch which nothing is in
- * would never be complete. */
+/* The usual case, an access whose content is where it is needed; mostly nothing has changed since the last look. With `write`, what it
+ * writes is noted under the same lock: only when nothing can keep the task from being launched any more, for content that counts as
+ * written in an epoch which nothing is in would never be complete. */
 static mu_instance *find_bound(mu_task_binding *b, const mu_access *access, bool write) {
     mu_coherence *table = &mu_access_buffer(b, access)->coherence;
     int me = b->actor->index;
+    uint64_t written = (access->mode & MUSTER_WRITE) ? b->actor->timeline.open : 0;
+    mu_instance *instance = mu_coherence_sight(table, me, access->low, access->high, written);
+    if (instance && !(instance->evicting && written)) return instance;
     mu_coherence_lock(table);
-    mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
-    bool bound = instance && !(instance->evicting && (access->mode & MUSTER_WRITE));
+    instance = mu_coherence_instance(table, me, access->low, access->high);
+    bool bound = instance && !(instance->evicting && written);
     if (bound && (access->mode & MUSTER_READ)) {
         const mu_segment *segment = &table->segments[mu_coherence_find(table, access->low)];
         bound = segment->high >= access->high && (segment->valid & MU_LOCATION_DEVICE(me));
+        if (bound && !written)
+            mu_coherence_remember(table, me, instance, segment->low > instance->low ? segment->low : instance->low,
+                                  segment->high < instance->high ? segment->high : instance->high, 0);
     }
-    if (bound && write && (access->mode & MUSTER_WRITE))
-        bound = mu_coherence_written(table, access->low, access->high, me, b->actor->timeline.open);
+    if (bound && write && written) {
+        bound = mu_coherence_written(table, access->low, access->high, me, written);
+        if (bound) mu_coherence_remember(table, me, instance, access->low, access->high, written);
+    }
     mu_coherence_unlock(table);
     return bound ? instance : NULL;
 }
@@ -434,6 +442,7 @@ void mu_bind_undefine(muster_run *run, const mu_node *node) {
         mu_coherence *table = &run->graph->buffers[accesses[i].buffer].buffer->coherence;
         mu_coherence_lock(table);
         /* Out of host memory: mark more than was lost rather than less. */
+        mu_coherence_changed(table);
         if (!mu_coherence_undefined(table, accesses[i].low, accesses[i].high))
             for (uint32_t s = 0; s < table->count; s++)
                 if (table->segments[s].low < accesses[i].high && accesses[i].low < table->segments[s].high)

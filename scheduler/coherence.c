@@ -13,15 +13,18 @@ muster_status mu_coherence_init(mu_coherence *table, uint64_t bytes, uint32_t de
     table->segments = mu_alloc(table->capacity * sizeof *table->segments);
     table->stamps = mu_alloc_zeroed((size_t)table->capacity * device_count, sizeof *table->stamps);
     table->instances = mu_alloc_zeroed(device_count, sizeof *table->instances);
-    if (!table->segments || !table->stamps || !table->instances) {
+    table->sights = mu_alloc_zeroed(device_count, sizeof *table->sights);
+    if (!table->segments || !table->stamps || !table->instances || !table->sights) {
         mu_free(table->segments);
         mu_free(table->stamps);
         mu_free(table->instances);
+        mu_free(table->sights);
         return mu_fail_host_memory(error, "the range table of a buffer",
                                    table->capacity * (sizeof *table->segments + device_count * sizeof *table->stamps));
     }
     table->segments[0] = (mu_segment){0, bytes, host_content ? MU_LOCATION_HOST : 0, false, !host_content, 0};
     table->count = 1;
+    atomic_init(&table->version, 1);
     pthread_mutex_init(&table->lock, NULL);
     return MUSTER_OK;
 }
@@ -31,6 +34,7 @@ void mu_coherence_destroy(mu_coherence *table) {
     mu_free(table->segments);
     mu_free(table->stamps);
     mu_free(table->instances);
+    mu_free(table->sights);
 }
 
 uint32_t mu_coherence_find(const mu_coherence *table, uint64_t at) {
@@ -129,6 +133,7 @@ typedef enum change { WRITTEN, COPIED, DROPPED, UNDEFINED, LOST } change;
 static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what, int device, uint64_t epoch) {
     if (low >= high) return true;
     if (!make_room(table)) return false;
+    mu_coherence_changed(table);
     uint32_t first = split_at(table, low);
     uint32_t last = split_at(table, high);
     mu_location_mask bit = device < 0 ? MU_LOCATION_HOST : MU_LOCATION_DEVICE(device);
@@ -190,6 +195,7 @@ bool mu_coherence_lost(mu_coherence *table, uint64_t low, uint64_t high, int dev
 }
 
 void mu_coherence_lose_device(mu_coherence *table, int device) {
+    mu_coherence_changed(table);
     for (uint32_t i = 0; i < table->count; i++) {
         mu_segment *segment = &table->segments[i];
         if (!(segment->valid & MU_LOCATION_DEVICE(device))) continue;

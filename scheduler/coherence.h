@@ -56,14 +56,29 @@ typedef struct mu_segment {
     int16_t lost_on; /* undefined because of the loss of device lost_on - 1; 0: for another reason, or defined */
 } mu_segment;
 
+/* What a device's worker saw at its last look, so that it need not look again while nothing has changed: [low, high) is valid there,
+ * and one instance holds it. The worker's own. */
+typedef struct mu_sight {
+    uint64_t version; /* of the table, then; 0: nothing was seen */
+    mu_instance *instance;
+    uint64_t low, high;
+    uint64_t
+        written; /* the epoch in which the device is known to have written just [low, high), and has the only copy; 0: none */
+} mu_sight;
+
 typedef struct mu_coherence {
     pthread_mutex_t lock;
+    /* Raised with every change of a segment or an instance that could make a sight wrong; never 0. Release on raising it, under the
+     * lock, pairs with acquire of workers that compare it without: who sees it unchanged acts as if it had come first, which the
+     * order of jobs allows as it does under the lock. */
+    atomic_uint_fast64_t version;
     uint32_t device_count;
     uint32_t count, capacity;
     mu_segment *segments; /* sorted, adjacent, covering [0, bytes) */
     /* stamps[i * device_count + d]: the epoch of device d's dispatch lane after which segment i is valid there. */
     uint64_t *stamps;
     mu_instance **instances; /* one list per device */
+    mu_sight *sights;        /* one per device */
 } mu_coherence;
 
 /* The whole is valid on the host, or (no host content) zero. OUT_OF_HOST_MEMORY. */
@@ -73,6 +88,30 @@ void mu_coherence_destroy(mu_coherence *table); /* no instance may be left */
 
 static inline void mu_coherence_lock(mu_coherence *table) { pthread_mutex_lock(&table->lock); }
 static inline void mu_coherence_unlock(mu_coherence *table) { pthread_mutex_unlock(&table->lock); }
+
+/* Segments or instances have been changed other than by the updates below. */
+static inline void mu_coherence_changed(mu_coherence *table) {
+    uint64_t version = atomic_load_explicit(&table->version, memory_order_relaxed);
+    atomic_store_explicit(&table->version, version + 1, memory_order_release);
+}
+
+/* Without the lock, by the device's worker: the instance that holds [low, high), whose bytes are valid, or NULL when that takes a
+ * closer look. With `epoch` not 0 also: the device has written the range in that epoch, and it is noted. */
+static inline mu_instance *mu_coherence_sight(mu_coherence *table, int device, uint64_t low, uint64_t high,
+                                              uint64_t epoch) {
+    const mu_sight *sight = &table->sights[device];
+    if (sight->version != atomic_load_explicit(&table->version, memory_order_acquire)) return NULL;
+    if (epoch ? low != sight->low || high != sight->high || epoch != sight->written
+              : low < sight->low || high > sight->high)
+        return NULL;
+    return sight->instance;
+}
+/* With the lock: remembers that [low, high) is valid in the instance, which is of `device`. */
+static inline void mu_coherence_remember(mu_coherence *table, int device, mu_instance *instance, uint64_t low,
+                                         uint64_t high, uint64_t written) {
+    table->sights[device] =
+        (mu_sight){atomic_load_explicit(&table->version, memory_order_relaxed), instance, low, high, written};
+}
 
 /* Index of the segment that holds byte `at`. */
 uint32_t mu_coherence_find(const mu_coherence *table, uint64_t at);

@@ -251,6 +251,7 @@ static mu_instance *replace(mu_coherence *table, int me, mu_instance *instance) 
     }
     instance->next = table->instances[me];
     table->instances[me] = instance;
+    mu_coherence_changed(table);
     return replaced;
 }
 

@@ -71,6 +71,7 @@ void mu_loss_undefine(mu_actor *actor, muster_run *run, const mu_node *node, uin
         mu_coherence *table = &buffer->coherence;
         uint64_t low = accesses[i].low, high = accesses[i].high;
         mu_coherence_lock(table);
+        mu_coherence_changed(table);
         bool noted =
             lost ? mu_coherence_lost(table, low, high, actor->index) : mu_coherence_undefined(table, low, high);
         /* Out of host memory: mark more than was lost rather than less. */
@@ -106,6 +107,7 @@ static void judge_transfer(mu_actor *actor, const mu_transfer *transfer, uint64_
     if (!transfer->buffer || mu_loss_is_good(actor->runtime, transfer->from, transfer->stamp, &known)) return;
     mu_coherence *table = &transfer->buffer->coherence;
     mu_coherence_lock(table);
+    mu_coherence_changed(table);
     for (uint32_t i = mu_coherence_find(table, transfer->low);
          i < table->count && table->segments[i].low < transfer->high; i++) {
         mu_segment *segment = &table->segments[i];
