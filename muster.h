@@ -158,6 +158,73 @@ typedef struct muster_allocator {
 /* Replaces malloc for the whole process; NULL restores it. Call it while no runtime exists (INVALID_STATE otherwise). */
 MUSTER_API muster_status muster_set_allocator(const muster_allocator *allocator, muster_error *error);
 
+/* ---------------------------------------------------------------------------------------------------- placement -- */
+
+/* What kind of job is placed. */
+typedef enum muster_job_kind {
+    MUSTER_JOB_EMPTY = 0, /* a copy or fill of no bytes */
+    MUSTER_JOB_DISPATCH = 1,
+    MUSTER_JOB_COPY = 2,
+    MUSTER_JOB_FILL = 3,
+    MUSTER_JOB_ENQUEUE = 4
+} muster_job_kind;
+
+/* What a policy wants to know. Each costs something for every job that is placed; what is not asked for is 0. */
+enum {
+    MUSTER_PLACEMENT_QUEUES = 1u << 0, /* queued_ns: one word of each device */
+    MUSTER_PLACEMENT_TIMES = 1u << 1,  /* job_ns */
+    /* The missing bytes, copy_ns and hops: takes the lock of each buffer that the job accesses. */
+    MUSTER_PLACEMENT_DATA = 1u << 2,
+    MUSTER_PLACEMENT_MEMORY = 1u << 3, /* required_bytes: adds up what the job accesses */
+    MUSTER_PLACEMENT_TURN = 1u << 4    /* turn: one word that all threads of the runtime share */
+};
+
+/* A device as a place for one job. Always of this size: what is added later is beside it in the request. */
+typedef struct muster_placement_device {
+    int candidate;      /* 1: it may be chosen */
+    uint32_t hops;      /* ranges that the job accesses and other devices hold, whose work on them comes before it */
+    uint64_t queued_ns; /* what is placed here and has not ended will probably take */
+    uint64_t job_ns;    /* the job itself, from what its kernel took before (docs/placement.md) */
+    uint64_t missing_host_bytes; /* of what it reads, that must come from the host */
+    uint64_t missing_peer_bytes; /* ... and from another device */
+    uint64_t copy_ns;            /* both together, at the rates measured here */
+} muster_placement_device;
+
+typedef struct muster_placement_request {
+    size_t struct_size;
+    muster_job_kind kind;
+    muster_job job;              /* in its graph */
+    const muster_kernel *kernel; /* of a dispatch; NULL otherwise */
+    const char *kernel_name;     /* likewise; valid during the call */
+    uint64_t blocks;             /* of its grid; 0 for other jobs */
+    uint64_t required_bytes;     /* device memory for all that it accesses */
+    uint64_t turn;               /* 0, 1, 2, ...: no two jobs of the runtime get the same */
+    uint64_t seed;               /* of muster_config */
+    uint64_t candidates;         /* bit d: device d may be chosen; there are always two or more */
+    uint32_t device_count;
+    const muster_placement_device *devices; /* device_count; valid during the call */
+} muster_placement_request;
+
+/* Decides which device runs a job that is not pinned, when it is ready and there is a choice. The shards of a cut dispatch are not
+ * asked for: cutting gave each its device. Lost devices, and devices whose memory can never hold the job, are no candidates. */
+typedef struct muster_placement_policy {
+    size_t struct_size;
+    const char *name; /* in messages; NULL: "custom" */
+    void *user;
+    uint32_t flags; /* MUSTER_PLACEMENT_* */
+    /* The index of a candidate, or MUSTER_ANY_DEVICE to leave this job to "locality". Anything else counts as
+     * placements_refused of muster_device_stats, is logged once, and the job is left to "locality" too.
+     * Called by any thread, also Muster's workers, several at once and with nothing held. It must not block, and must not call
+     * Muster. It is called until the runtime has been destroyed. */
+    int (*place)(void *user, const muster_placement_request *request);
+} muster_placement_policy;
+
+/* The policies that Muster comes with: "locality", "least-loaded", "round-robin", "random"; NULL for another name. Static
+ * storage. A policy may call place(user, request) of another if its own flags include the other's. */
+MUSTER_API const muster_placement_policy *muster_placement_find(const char *name);
+
+/* ----------------------------------------------------------------------------------------- creating a runtime -- */
+
 enum {
     /* No bursts, and a synchronisation after each job, so that a fault names its job. Also set by MUSTER_SERIAL=1. */
     MUSTER_RUNTIME_SERIAL = 1u << 0,
@@ -213,6 +280,8 @@ typedef struct muster_config {
      * of the runtime, with a context of its own and an even part of the device's budget. 0: MUSTER_ACTORS_PER_DEVICE, else 1; at
      * most 16. LIMIT_REACHED: more than 32 actors in all. */
     uint32_t actors_per_device;
+    /* Places jobs instead of what `placement` names; copied. NULL: that. INVALID_CONFIG: struct_size, place or flags are wrong. */
+    const muster_placement_policy *policy;
 } muster_config;
 
 /* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes
@@ -937,12 +1006,13 @@ typedef struct muster_device_stats {
     uint64_t wakes;                                  /* times the worker was woken from parking */
     uint64_t pool_bytes_in_use, pool_bytes_reserved; /* now */
     uint64_t admissions;                             /* jobs that got the memory they need, or needed none */
-    uint64_t admission_waits; /* of them and of those refused: jobs that waited for memory first */
-    uint64_t refusals;        /* jobs that ended as NEVER_FITS, COOPERATIVE_TOO_LARGE or OUT_OF_DEVICE_MEMORY */
-    uint64_t evictions;       /* device copies given up to make room for others */
-    uint64_t write_backs;     /* of them, copies whose content went to the host first */
-    uint64_t bursts;          /* backlogs of launches sent to the device at once */
-    uint64_t slow_callbacks;  /* enqueue callbacks that did not return within enqueue_limit_ns */
+    uint64_t admission_waits;    /* of them and of those refused: jobs that waited for memory first */
+    uint64_t refusals;           /* jobs that ended as NEVER_FITS, COOPERATIVE_TOO_LARGE or OUT_OF_DEVICE_MEMORY */
+    uint64_t evictions;          /* device copies given up to make room for others */
+    uint64_t write_backs;        /* of them, copies whose content went to the host first */
+    uint64_t bursts;             /* backlogs of launches sent to the device at once */
+    uint64_t slow_callbacks;     /* enqueue callbacks that did not return within enqueue_limit_ns */
+    uint64_t placements_refused; /* jobs that came here because the placement policy named no candidate */
 } muster_device_stats;
 
 MUSTER_API muster_status muster_device_get_stats(const muster_runtime *runtime, int index, muster_device_stats *stats,

@@ -43,6 +43,9 @@ enum {
     MU_TRANSFER_BYTES_PER_NS = 55,
     /* Following a job on another device: event, wait and the empty pipeline in between. */
     MU_HOP_NS = 6000,
+    /* A job leaves the device that has most of its data only to end so much earlier, beyond what moving costs (scheduler/policies/
+     * locality.c): some five launches, about what the estimate of a queue is worth. */
+    MU_SPILL_NS = 20000,
 
     /* Budget of a device in 1/1000 of its memory (mechanisms: nine tenths). */
     MU_BUDGET_PERMILLE = 900,

@@ -1,6 +1,7 @@
 /* Counters of one device: one list, from which the struct, the JSON and the Prometheus text are made.
  *
- * A counter has one writer, the device's worker (slow_callbacks: the watch thread); anyone may read. Each is exact once the device is idle, and no order
+ * A counter has one writer, the device's worker (slow_callbacks: the watch thread; placements_refused: whoever
+ * places, by atomic additions); anyone may read. Each is exact once the device is idle, and no order
  * between two of them is promised. */
 #ifndef MUSTER_DEVICE_TELEMETRY_H
 #define MUSTER_DEVICE_TELEMETRY_H
@@ -61,6 +62,7 @@
     X(refusals, "jobs refused")                                                                                        \
     X(callbacks, "enqueue callbacks called")                                                                           \
     X(slow_callbacks, "of these, not returned within enqueue_limit_ns")                                                \
+    X(placements_refused, "jobs that came here because the placement policy named no candidate")                       \
     X(steals, "jobs taken from another device")                                                                        \
     X(overflows, "additions dropped because a counter would have overflowed")
 

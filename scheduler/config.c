@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "scheduler/placement.h"
+#include "scheduler/policies/policies.h"
 
 static muster_status set_text(char **field, const char *text, muster_error *error) {
     char *copy = mu_strdup(text);
@@ -167,6 +167,23 @@ static muster_status read_environment(mu_config *config, muster_error *error) {
     return status;
 }
 
+static muster_status read_policy(const muster_placement_policy *policy, mu_config *config, muster_error *error) {
+    if (policy->struct_size != sizeof *policy)
+        return mu_fail(error, MUSTER_INVALID_CONFIG,
+                       "policy->struct_size is %zu; set it to sizeof(muster_placement_policy), %zu",
+                       policy->struct_size, sizeof *policy);
+    if (!policy->place)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "policy->place is NULL; set it to the function that chooses");
+    if (policy->flags & ~MU_PLACEMENT_FLAGS)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "policy->flags 0x%x has bits this version does not know",
+                       policy->flags);
+    muster_status status = set_text(&config->policy_name, policy->name ? policy->name : "custom", error);
+    if (status) return status;
+    config->policy = *policy;
+    config->policy.name = config->policy_name;
+    return MUSTER_OK;
+}
+
 static muster_status read_code(const muster_config *user, mu_config *config, muster_error *error) {
     muster_status status = MUSTER_OK;
     if (user->driver) status = set_text(&config->driver, user->driver, error);
@@ -175,6 +192,7 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
     if (!status && user->cache_dir) status = set_text(&config->cache_dir, user->cache_dir, error);
     if (!status && user->dump_ptx) status = set_text(&config->dump_ptx, user->dump_ptx, error);
     if (!status && user->dump_dir) status = set_text(&config->dump_dir, user->dump_dir, error);
+    if (!status && user->policy) status = read_policy(user->policy, config, error);
     if (status) return status;
     if (user->device_count) config->device_count = user->device_count;
     if (user->ordinals) {
@@ -219,7 +237,7 @@ static muster_status check(const mu_config *config, muster_error *error) {
         return mu_fail(error, MUSTER_INVALID_CONFIG, "flags 0x%x has bits this version does not know", config->flags);
     if (config->budget_permille > 1000)
         return mu_fail(error, MUSTER_INVALID_CONFIG, "budget_permille is %u; at most 1000", config->budget_permille);
-    if (!mu_placement_find(config->placement))
+    if (!muster_placement_find(config->placement))
         return mu_fail(error, MUSTER_INVALID_CONFIG, "placement is \"%.40s\"; use one of %s", config->placement,
                        mu_placement_names);
     if (config->log_level > MUSTER_LOG_DEBUG)
@@ -253,6 +271,7 @@ muster_status mu_config_resolve(const muster_config *user, mu_config *out, muste
     if (!status && user) status = read_code(user, &config, error);
     if (!status) status = check(&config, error);
     if (!config.actors_per_device) config.actors_per_device = 1;
+    if (!status && !config.policy.place) config.policy = *muster_placement_find(config.placement);
     if (status)
         mu_config_free(&config);
     else
@@ -264,6 +283,7 @@ void mu_config_free(mu_config *config) {
     mu_free(config->driver);
     mu_free(config->sim);
     mu_free(config->placement);
+    mu_free(config->policy_name);
     mu_free(config->cache_dir);
     mu_free(config->dump_ptx);
     mu_free(config->dump_dir);

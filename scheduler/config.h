@@ -20,6 +20,9 @@ typedef struct mu_config {
     uint64_t spin_ns;
     uint64_t enqueue_limit_ns;
     char *placement;
+    muster_placement_policy
+        policy; /* the application's, or the one `placement` names; with a name, which is policy_name if not NULL */
+    char *policy_name;
     uint64_t seed;
     muster_log_fn log;
     void *log_user;

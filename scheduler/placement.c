@@ -6,69 +6,42 @@
 #include "scheduler/buffer.h"
 #include "scheduler/estimate.h"
 #include "scheduler/loss.h"
+#include "scheduler/policies/policies.h"
+#include "scheduler/program.h"
 #include "scheduler/runtime.h"
 
-static uint32_t next_turn(muster_runtime *runtime) {
-    return atomic_fetch_add_explicit(&runtime->placement_turn, 1, memory_order_relaxed);
+static const muster_placement_policy *const policies[] = {
+    &mu_policy_locality,
+    &mu_policy_least_loaded,
+    &mu_policy_round_robin,
+    &mu_policy_random,
+};
+
+const char mu_placement_names[] = "locality, least-loaded, round-robin, random";
+
+const muster_placement_policy *muster_placement_find(const char *name) {
+    for (size_t i = 0; name && i < sizeof policies / sizeof policies[0]; i++)
+        if (strcmp(policies[i]->name, name) == 0) return policies[i];
+    return NULL;
 }
 
-/* How long the device will be busy with what it has been given. */
-static uint64_t queued_ns(const muster_runtime *runtime, uint32_t device) {
-    return atomic_load_explicit(&runtime->actors[device].queued_ns, memory_order_relaxed);
-}
+/* --------------------------------------------------------------------------------------------------- what is asked -- */
 
-/* The nth device of those in the mask, counted around. */
-static int nth_of(mu_location_mask candidates, uint64_t n) {
-    for (n %= (uint64_t)__builtin_popcountll(candidates); n > 0; n--) candidates &= candidates - 1;
-    return __builtin_ctzll(candidates);
-}
-
-static int place_round_robin(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
-                             mu_location_mask candidates) {
-    (void)graph;
-    (void)node;
-    return nth_of(candidates, next_turn(runtime));
-}
-
-/* A repeatable sequence for a seed: SplitMix64 of the turn. */
-static int place_random(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
-                        mu_location_mask candidates) {
-    (void)graph;
-    (void)node;
-    uint64_t x = runtime->config.seed + next_turn(runtime) * UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return nth_of(candidates, x ^ x >> 31);
-}
-
-static int place_least_loaded(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
-                              mu_location_mask candidates) {
-    (void)graph;
-    (void)node;
-    uint32_t best = (uint32_t)__builtin_ctzll(candidates);
-    for (uint32_t d = best + 1; d < runtime->device_count; d++)
-        if (candidates & MU_LOCATION_DEVICE(d) && queued_ns(runtime, d) < queued_ns(runtime, best)) best = d;
-    return (int)best;
-}
-
-/* Bytes that a device lacks of a node's inputs, by where they can come from; and hops: content that the node accesses is on another
- * device, whose work on it comes before this. */
-typedef struct missing {
-    uint64_t from_host, from_peer;
-    uint32_t hops;
-} missing;
-
-static void count_segment(const muster_runtime *runtime, const mu_segment *segment, uint64_t bytes, missing *of) {
+static void count_segment(const muster_runtime *runtime, const mu_segment *segment, uint64_t bytes,
+                          muster_placement_device *of) {
     for (uint32_t d = 0; d < runtime->device_count; d++) {
         if (segment->valid & MU_LOCATION_DEVICE(d)) continue;
         if (segment->valid & runtime->reach[d])
-            of[d].from_peer += bytes;
+            of[d].missing_peer_bytes += bytes;
         else
-            of[d].from_host += bytes;
+            of[d].missing_host_bytes += bytes;
     }
 }
 
-static void count_missing(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node, missing *of) {
+/* What each device lacks of a node's inputs, by where it can come from; and hops: content that the node accesses is on another
+ * device, whose work on it comes before this. */
+static void count_missing(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                          muster_placement_device *of) {
     for (uint32_t i = 0; i < node->access_count; i++) {
         const mu_access *access = &graph->accesses[node->access_first + i];
         mu_location_mask holders = 0;
@@ -90,37 +63,89 @@ static void count_missing(const muster_runtime *runtime, const muster_graph *gra
     }
 }
 
-/* Where the job would probably end first: after what is queued, when what is missing has come, and with what it takes there. So a job
- * goes where its data is until that device's queue is longer than another's by more than moving the data costs. */
-static int place_locality(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
-                          mu_location_mask candidates) {
-    missing of[MU_MAX_DEVICES] = {0};
-    count_missing(runtime, graph, node, of);
-    uint32_t best = 0;
-    uint64_t best_ns = UINT64_MAX;
-    for (uint32_t d = 0; d < runtime->device_count; d++) {
-        if (!(candidates & MU_LOCATION_DEVICE(d))) continue;
-        uint64_t ns = queued_ns(runtime, d) + mu_estimate_job_ns(runtime, node, (int)d) +
-                      mu_estimate_copy_ns(runtime, (int)d, false, of[d].from_host) +
-                      mu_estimate_copy_ns(runtime, (int)d, true, of[d].from_peer) + of[d].hops * (uint64_t)MU_HOP_NS;
-        if (ns < best_ns) best = d, best_ns = ns;
+static muster_job_kind kind_of(const mu_node *node) {
+    switch ((mu_node_kind)node->kind) {
+        case MU_NODE_DISPATCH: return MUSTER_JOB_DISPATCH;
+        case MU_NODE_COPY: return MUSTER_JOB_COPY;
+        case MU_NODE_FILL: return MUSTER_JOB_FILL;
+        case MU_NODE_ENQUEUE: return MUSTER_JOB_ENQUEUE;
+        /* Prefetches are pinned, and the last two are the host's. */
+        case MU_NODE_PREFETCH:
+        case MU_NODE_JOIN:
+        case MU_NODE_READ_BACK:
+        case MU_NODE_HOST: break;
     }
-    return (int)best;
+    return MUSTER_JOB_EMPTY;
 }
 
-static const mu_placement policies[] = {
-    {"locality", place_locality},
-    {"least-loaded", place_least_loaded},
-    {"round-robin", place_round_robin},
-    {"random", place_random},
-};
+static muster_placement_request describe(const mu_node *node) {
+    muster_placement_request request = {.struct_size = sizeof request, .kind = kind_of(node), .job = node->job};
+    if (node->kind == MU_NODE_DISPATCH) {
+        const uint32_t *grid = node->as.dispatch.grid;
+        request.kernel = node->as.dispatch.kernel;
+        request.kernel_name = request.kernel->name;
+        request.blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+    }
+    return request;
+}
 
-const char mu_placement_names[] = "locality, least-loaded, round-robin, random";
+static void look_at_devices(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                            uint32_t wanted, mu_location_mask candidates, muster_placement_device *devices) {
+    memset(devices, 0, runtime->device_count * sizeof *devices);
+    if (wanted & MUSTER_PLACEMENT_DATA) count_missing(runtime, graph, node, devices);
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        muster_placement_device *device = &devices[d];
+        device->candidate = (candidates & MU_LOCATION_DEVICE(d)) != 0;
+        if (!device->candidate) continue;
+        if (wanted & MUSTER_PLACEMENT_QUEUES)
+            device->queued_ns = atomic_load_explicit(&runtime->actors[d].queued_ns, memory_order_relaxed);
+        if (wanted & MUSTER_PLACEMENT_TIMES) device->job_ns = mu_estimate_job_ns(runtime, node, (int)d);
+        if (wanted & MUSTER_PLACEMENT_DATA)
+            device->copy_ns = mu_estimate_copy_ns(runtime, (int)d, false, device->missing_host_bytes) +
+                              mu_estimate_copy_ns(runtime, (int)d, true, device->missing_peer_bytes);
+    }
+}
 
-const mu_placement *mu_placement_find(const char *name) {
-    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++)
-        if (strcmp(policies[i].name, name) == 0) return &policies[i];
-    return NULL;
+static int ask(muster_runtime *runtime, const muster_placement_policy *policy, const muster_graph *graph,
+               const mu_node *node, mu_location_mask candidates) {
+    muster_placement_device devices[MU_MAX_DEVICES];
+    muster_placement_request request = describe(node);
+    look_at_devices(runtime, graph, node, policy->flags, candidates, devices);
+    request.candidates = candidates;
+    request.device_count = runtime->device_count;
+    request.devices = devices;
+    request.seed = runtime->config.seed;
+    if (policy->flags & MUSTER_PLACEMENT_TURN)
+        request.turn = atomic_fetch_add_explicit(&runtime->placement_turn, 1, memory_order_relaxed);
+    /* A job that needs more than can be counted fails where it is bound; here it needs as much as there is. */
+    if (policy->flags & MUSTER_PLACEMENT_MEMORY && mu_bind_required(graph, node, &request.required_bytes, NULL))
+        request.required_bytes = UINT64_MAX;
+    return policy->place(policy->user, &request);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- place -- */
+
+/* The policy chose no candidate: the job goes where it would have gone without it. */
+static int place_instead(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                         mu_location_mask candidates, int chosen) {
+    int device = ask(runtime, &mu_policy_locality, graph, node, candidates);
+    if (chosen == MUSTER_ANY_DEVICE) return device;
+    mu_device_counters *counters = mu_device_counters_mutable(runtime->actors[device].device);
+    atomic_fetch_add_explicit(&counters->placements_refused, 1, memory_order_relaxed);
+    if (!atomic_exchange_explicit(&runtime->placement_warned, true, memory_order_relaxed))
+        mu_log_line(&runtime->log, MUSTER_LOG_WARNING,
+                    "placement policy %s chose device %d for job %u, which is not among its candidates (mask 0x%llx); "
+                    "the job goes to device %d, and so on without another line (placements_refused counts)",
+                    runtime->placement->name, chosen, node->job, (unsigned long long)candidates, device);
+    return device;
+}
+
+static int choose(muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                  mu_location_mask candidates) {
+    if (!(candidates & (candidates - 1))) return __builtin_ctzll(candidates);
+    int chosen = ask(runtime, runtime->placement, graph, node, candidates);
+    if (chosen >= 0 && chosen < (int)runtime->device_count && candidates & MU_LOCATION_DEVICE(chosen)) return chosen;
+    return place_instead(runtime, graph, node, candidates, chosen);
 }
 
 /* Those of `devices` on which the job can ever fit; all when it fits nowhere, for one of them to say so with its numbers. Asked only
@@ -144,6 +169,6 @@ int mu_place(muster_runtime *runtime, const muster_graph *graph, const mu_node *
     mu_location_mask devices = (MU_LOCATION_DEVICE(runtime->device_count) - 1) & ~mu_loss_devices(runtime);
     if (!devices) return shard ? node->pin : 0;
     devices = that_fit(runtime, graph, node, devices);
-    if (!shard) return runtime->placement->place(runtime, graph, node, devices);
-    return devices & MU_LOCATION_DEVICE(node->pin) ? node->pin : nth_of(devices, (uint64_t)node->pin);
+    if (!shard) return choose(runtime, graph, node, devices);
+    return devices & MU_LOCATION_DEVICE(node->pin) ? node->pin : mu_nth_candidate(devices, (uint64_t)node->pin);
 }

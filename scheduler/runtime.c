@@ -185,7 +185,7 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     muster_status status = mu_config_resolve(user, &runtime->config, error);
     if (!status) {
         runtime->log = (mu_log){runtime->config.log, runtime->config.log_user, runtime->config.log_level};
-        runtime->placement = mu_placement_find(runtime->config.placement);
+        runtime->placement = &runtime->config.policy;
         status = open_caches(runtime, error);
     }
     if (!status) status = mu_driver_open(runtime->config.driver, runtime->config.sim, &runtime->driver, error);
@@ -419,6 +419,7 @@ muster_status muster_device_get_stats(const muster_runtime *runtime, int index, 
         .write_backs = count(&counters->write_backs),
         .bursts = count(&counters->bursts),
         .slow_callbacks = count(&counters->slow_callbacks),
+        .placements_refused = count(&counters->placements_refused),
     };
     fill(stats, stats->struct_size, &found, sizeof found);
     return MUSTER_OK;

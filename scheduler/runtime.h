@@ -41,9 +41,10 @@ struct muster_runtime {
     mu_actor *actors;                       /* device_count of them */
     mu_location_mask reach[MU_MAX_DEVICES]; /* the devices that each copies from without the host; constant */
     mu_order order;
-    const mu_placement *placement;
-    atomic_uint placement_turn;
-    atomic_uint_fast64_t host_bytes; /* of buffers' host memory of our own; relaxed: only its value counts */
+    const muster_placement_policy *placement; /* of the configuration */
+    atomic_uint_fast64_t placement_turn;      /* relaxed: only that no two get the same counts */
+    atomic_bool placement_warned;             /* that the policy names no candidates */
+    atomic_uint_fast64_t host_bytes;          /* of buffers' host memory of our own; relaxed: only its value counts */
     mu_pinned pinned;
     mu_run_table runs;
     pthread_mutex_t handle_lock; /* the list of handles */

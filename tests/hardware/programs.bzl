@@ -97,6 +97,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:order_test"),
     program("tests", "//tests/scheduler:partition_test"),
     program("tests", "//tests/scheduler:pinned_test"),
+    program("tests", "//tests/scheduler:placement_test"),
     program("tests", "//tests/scheduler:preflight_test"),
     program("tests", "//tests/scheduler:pressure_test"),
     program("tests", "//tests/scheduler:priority_test"),

@@ -138,6 +138,16 @@ static uint64_t draw_budget(uint64_t group, uint64_t *state, const machine *mach
     return fixed->bytes + needed + slack;
 }
 
+/* Any answer at all, and a third of them wrong: nothing but where jobs run may depend on it. */
+static int answer_anything(void *user, const muster_placement_request *request) {
+    (void)user;
+    uint64_t state = request->seed * 31 + request->turn;
+    uint64_t drawn = sc_random(&state);
+    return drawn % 3 ? (int)(drawn % request->device_count) : (int)(int32_t)(drawn >> 16);
+}
+static const muster_placement_policy anything = {sizeof anything, "anything", NULL,
+                                                 MUSTER_PLACEMENT_TURN | MUSTER_PLACEMENT_DATA, answer_anything};
+
 static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     static const char *const placements[] = {"locality", "least-loaded", "round-robin", "random"};
     const uint64_t group = seed / SEEDS_PER_RUNTIME;
@@ -149,6 +159,7 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     out->config.driver = option.driver;
     out->config.placement = placements[sc_below(&state, 4)];
     out->config.seed = group;
+    if (group % 6 == 5) out->config.policy = &anything;
     out->config.actors_per_device = option.actors;
     out->config.flags = sc_below(&state, 8) == 0 ? MUSTER_RUNTIME_SERIAL : 0;
     if (sc_below(&state, 6) == 0) out->config.flags |= MUSTER_RUNTIME_OWN_CONTEXT;
