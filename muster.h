@@ -737,8 +737,8 @@ typedef struct muster_dispatch {
     uint32_t dynamic_shared_bytes;
     uint32_t flags;
     uint32_t shard_axis; /* 0 = x, 1 = y, 2 = z */
-    uint32_t max_shards; /* sharded: so many shards, or one per slice if there are fewer. 0: one per device, or more
-                            * if they would not fit: see below */
+    uint32_t max_shards; /* sharded: so many equal shards, or one per slice if there are fewer. 0: one per device, more
+                            * if devices are unlike or they would not fit, fewer if some would not pay: see below */
     int pin_device;      /* 1: run on `device` only (not with SHARDED); 0: Muster places it */
     int device;
     uint32_t arg_count;
@@ -757,9 +757,13 @@ typedef struct muster_dispatch {
 } muster_dispatch;
 
 /* How a sharded dispatch is cut. Each shard is a launch over part of the grid, on any device; it depends on those jobs and shards only
- * whose ranges it reads or overwrites. If a device's part is more than its whole budget, the dispatch runs in waves: it is cut into so
- * many shards that four fit on a device at once, so that the next arrives and the last is written back to the host while one runs.
- * UNCUTTABLE, with numbers, when even one slice does not fit, or what every shard has whole is too much. */
+ * whose ranges it reads or overwrites. Devices that are alike get equal parts, one each. Unlike ones (by more than a tenth) get parts in
+ * proportion to their speed: as this kernel was measured on them, else another kernel of the graph, else by multiprocessors and
+ * clock. Each of these parts is cut in up to four, which go to another device when the graph runs if they end clearly
+ * earlier there. A device whose part would save less than it costs gets none. The cut itself stays what it was when the dispatch was added.
+ * If a device's part is more than its whole budget, that part runs in waves: it is cut into so many shards that four fit on
+ * the device at once, so that the next arrives and the last is written back to the host while one runs. UNCUTTABLE, with
+ * numbers, when even one slice does not fit, or what every shard has whole is too much. */
 
 /* A graph belongs to one runtime. It is built by one thread at a time; once submitted it can be submitted again, also
  * while earlier runs of it are unfinished, but no job can be added. */

@@ -31,6 +31,24 @@ enum {
      * runs, one that is written back, and room for the three to be of different lengths. */
     MU_MAX_SHARDS = 65536,
     MU_WAVE_DEPTH = 4,
+    /* Launches of one job: its shards times its iterations. */
+    MU_JOB_LAUNCHES_MAX = 1 << 20,
+
+    /* Devices whose paces are further apart than this (1/1000 of the quicker) get shards in proportion to them. Repeated launches
+     * on equal H200s differ by 2 to 5 %. */
+    MU_UNLIKE_PERMILLE = 100,
+    /* Shards of each device then, so that some can go elsewhere when a device is slower than was thought; fewer when they would
+     * be shorter than this, for each costs a launch (3.6 us) and some a hop (6 us). */
+    MU_SPREAD_SHARDS = 4,
+    MU_SPREAD_LEAST_NS = 50000,
+    /* What giving a device a part costs: its launch, and a hop for what follows elsewhere. A device that saves less gets none. */
+    MU_PART_NS = 10000,
+    /* A shard goes to another device only if it ends so much (1/8) earlier there. */
+    MU_SPREAD_MARGIN = 8,
+    /* Of so many chances to leave a device nothing, one is not taken, so that it is measured again. */
+    MU_SPREAD_LOOKS = 8,
+    /* A launch is compared with those on other devices if it took this many times what launching costs. */
+    MU_WIDE_LAUNCHES = 4,
 
     /* Reservations that may pass a job which waits for memory before it gets the next one. */
     MU_OVERTAKES_MAX = 64,

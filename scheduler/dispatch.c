@@ -13,7 +13,7 @@
 #include "scheduler/shape.h"
 #include "scheduler/shard.h"
 
-enum { MAX_PHASES = 64, MAX_ITERATIONS = 1 << 20 };
+enum { MAX_PHASES = 64 };
 
 static bool sharded(const muster_dispatch *dispatch) { return dispatch->flags & MUSTER_DISPATCH_SHARDED; }
 
@@ -252,11 +252,11 @@ static muster_status check_iterations(const muster_graph *graph, const muster_di
     if (status) return status;
     uint64_t shards = 1;
     if (sharded(dispatch)) shards = dispatch->max_shards ? dispatch->max_shards : graph->handle.runtime->device_count;
-    if (shards * *iterations > MAX_ITERATIONS)
+    if (shards * *iterations > MU_JOB_LAUNCHES_MAX)
         return mu_fail(
             error, MUSTER_LIMIT_REACHED,
             "%u iterations of %llu shards exceed the %d launches a job may have; spread them over several jobs",
-            *iterations, (unsigned long long)shards, MAX_ITERATIONS);
+            *iterations, (unsigned long long)shards, MU_JOB_LAUNCHES_MAX);
     return MUSTER_OK;
 }
 

@@ -51,6 +51,70 @@ uint64_t mu_estimate_copy_ns(const muster_runtime *runtime, int device, bool dir
     return (uint64_t)((unsigned __int128)bytes * 1000 / rate);
 }
 
+/* ---------------------------------------------------------------------------------------------------------- compare -- */
+
+/* The best of the actors on one device: they take turns there, and each is measured with the others' work in between. 0: unknown. */
+static uint64_t wide_pace(const muster_runtime *runtime, const muster_kernel *kernel, uint32_t device) {
+    const mu_device *own = runtime->actors[device].device;
+    uint64_t best = 0;
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        if (d != device && !mu_device_shares_with(own, runtime->actors[d].device)) continue;
+        uint64_t pace = atomic_load_explicit(&kernel->wide_pace_ps[d], memory_order_relaxed);
+        if (pace && (best == 0 || pace < best)) best = pace;
+    }
+    return best;
+}
+
+/* What is known of the kernel; how many devices that is. */
+static uint32_t known_paces(const muster_runtime *runtime, const muster_kernel *kernel, uint64_t *paces) {
+    uint32_t known = 0;
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if ((paces[d] = wide_pace(runtime, kernel, d))) known++;
+    return known;
+}
+
+/* Of which only the proportions count: another kernel's paces, or those of a model. */
+static void basis(const muster_runtime *runtime, muster_kernel *const *others, size_t count, uint64_t *paces) {
+    for (size_t i = 0; i < count; i++)
+        if (known_paces(runtime, others[i], paces) == runtime->device_count) return;
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        const mu_capability *capability = mu_device_capability(runtime->actors[d].device);
+        uint64_t units = capability->multiprocessors > 0 ? (uint64_t)capability->multiprocessors : 1;
+        uint64_t khz = capability->clock_khz > 0 ? (uint64_t)capability->clock_khz : 1000000;
+        paces[d] = (UINT64_C(1) << 54) / (units * khz) + 1;
+    }
+}
+
+bool mu_estimate_paces(const muster_runtime *runtime, const muster_kernel *kernel, muster_kernel *const *others,
+                       size_t other_count, uint64_t paces_ps[MU_MAX_DEVICES]) {
+    uint64_t like[MU_MAX_DEVICES];
+    uint32_t known = known_paces(runtime, kernel, paces_ps), devices = runtime->device_count;
+    if (known == devices) return true;
+    basis(runtime, others, other_count, like);
+    if (known == 0) {
+        for (uint32_t d = 0; d < devices; d++) paces_ps[d] = like[d];
+        return false;
+    }
+    double factor = 0;
+    for (uint32_t d = 0; d < devices; d++)
+        if (paces_ps[d]) factor += (double)paces_ps[d] / (double)like[d] / known;
+    for (uint32_t d = 0; d < devices; d++) {
+        if (paces_ps[d]) continue;
+        double pace = factor * (double)like[d] + 1;
+        paces_ps[d] = pace < (double)(UINT64_MAX / 2) ? (uint64_t)pace : UINT64_MAX / 2;
+    }
+    return true;
+}
+
+bool mu_estimate_differ(const uint64_t *paces_ps, uint32_t count) {
+    uint64_t least = paces_ps[0], most = paces_ps[0];
+    for (uint32_t d = 1; d < count; d++) {
+        if (paces_ps[d] < least) least = paces_ps[d];
+        if (paces_ps[d] > most) most = paces_ps[d];
+    }
+    return (unsigned __int128)most * 1000 > (unsigned __int128)least * (1000 + MU_UNLIKE_PERMILLE);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- note -- */
 
 /* A quarter of what is new: one late look does little harm. */
@@ -58,6 +122,16 @@ static void learn(atomic_uint_fast64_t *estimate, uint64_t value) {
     uint64_t known = atomic_load_explicit(estimate, memory_order_relaxed);
     if (known) value = known - known / 4 + value / 4;
     atomic_store_explicit(estimate, value ? value : 1, memory_order_relaxed);
+}
+
+/* What a launch took says something of the device if the launch itself was little of it, and every multiprocessor had a block. */
+static void learn_wide(const mu_actor *actor, const mu_node *node, uint64_t ns) {
+    uint64_t blocks = blocks_of(node);
+    if (ns < MU_WIDE_LAUNCHES * (uint64_t)MU_QUEUED_JOB_NS ||
+        blocks < (uint64_t)mu_device_capability(actor->device)->multiprocessors)
+        return;
+    unsigned __int128 ps = (unsigned __int128)(ns - MU_QUEUED_JOB_NS) * 1000 / blocks;
+    learn(&node->as.dispatch.kernel->wide_pace_ps[actor->index], ps < UINT64_MAX / 2 ? (uint64_t)ps : UINT64_MAX / 2);
 }
 
 static const mu_node *dispatched(const mu_actor *actor, mu_task_ref ref, mu_task_ref *next) {
@@ -97,11 +171,15 @@ void mu_estimate_note_epochs(mu_actor *actor, uint64_t first, uint64_t last, uin
     uint64_t evenly = (uint64_t)((unsigned __int128)elapsed * 1000 / blocks);
     FOR_EACH_DISPATCH(node) {
         atomic_uint_fast64_t *pace = pace_of(node, actor->index);
-        uint64_t known = atomic_load_explicit(pace, memory_order_relaxed);
-        if (all_known)
-            learn(pace, (uint64_t)((unsigned __int128)known * elapsed / expected));
-        else if (known == 0)
-            learn(pace, evenly);
+        uint64_t known = atomic_load_explicit(pace, memory_order_relaxed), ps = evenly;
+        uint64_t *noted = &node->as.dispatch.kernel->noted[actor->index];
+        /* All launches of a kernel are the same news. */
+        if (*noted == last || (known && !all_known)) continue;
+        *noted = last;
+        if (all_known) ps = (uint64_t)((unsigned __int128)known * elapsed / expected);
+        learn(pace, ps);
+        unsigned __int128 ns = (unsigned __int128)ps * blocks_of(node) / 1000;
+        learn_wide(actor, node, ns < UINT64_MAX ? (uint64_t)ns : UINT64_MAX);
     }
 }
 

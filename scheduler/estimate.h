@@ -14,6 +14,15 @@ uint64_t mu_estimate_job_ns(const muster_runtime *runtime, const mu_node *node, 
 /* Copying so many bytes to the device, from the host or (direct) from another. */
 uint64_t mu_estimate_copy_ns(const muster_runtime *runtime, int device, bool direct, uint64_t bytes);
 
+/* What each device takes for a block of the kernel while a launch fills it, in picoseconds, to compare devices by: never 0. From launches
+ * that were long and wide enough; a device that had none is judged by those that had, in proportion to what another kernel (one of
+ * `others`) takes on both, or to their multiprocessors and clocks. Actors on one device count as equal. False: the kernel was measured
+ * nowhere, and the numbers mean nothing but their proportions. */
+bool mu_estimate_paces(const muster_runtime *runtime, const muster_kernel *kernel, muster_kernel *const *others,
+                       size_t other_count, uint64_t paces_ps[MU_MAX_DEVICES]);
+/* Whether devices of such paces count as unlike. */
+bool mu_estimate_differ(const uint64_t *paces_ps, uint32_t count);
+
 /* The actor's worker: epochs `first` to `last` have just been seen complete; the device began them at `since_ns` or later. */
 void mu_estimate_note_epochs(mu_actor *actor, uint64_t first, uint64_t last, uint64_t since_ns);
 /* A copy of so many bytes has just been seen complete, with the upload lane to itself since `since_ns`. */

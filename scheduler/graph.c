@@ -72,6 +72,8 @@ void mu_graph_release(muster_graph *graph) {
     mu_free(graph->counters);
     mu_free(graph->scratches);
     mu_free(graph->leads);
+    while (graph->spread_count) mu_free(graph->spreads[--graph->spread_count]);
+    mu_free(graph->spreads);
     mu_free(graph->preds);
     mu_free(graph->succs);
     mu_free(graph->roots);
@@ -100,6 +102,7 @@ mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
                            .counters = graph->counter_count,
                            .scratches = graph->scratch_count,
                            .leads = graph->lead_count,
+                           .spreads = graph->spread_count,
                            .value_bytes = graph->values->bytes,
                            .host_nodes = graph->host_node_count};
 }
@@ -128,6 +131,7 @@ void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
     graph->phase_count = mark->phases;
     graph->scratch_count = mark->scratches;
     graph->lead_count = mark->leads;
+    while (graph->spread_count > mark->spreads) mu_free(graph->spreads[--graph->spread_count]);
     graph->node_count = mark->nodes;
     graph->job_count = mark->jobs;
     graph->access_count = mark->accesses;

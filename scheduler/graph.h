@@ -48,6 +48,7 @@ enum {
     MU_NODE_BUILT_IN = 1u << 1, /* a kernel of ours: its arguments are not the job's */
     MU_NODE_SCRATCH = 1u << 3,  /* some parameter is scratch memory */
     MU_NODE_WAVE = 1u << 5,     /* a shard that is one of several on its device, for want of memory */
+    MU_NODE_SPREAD = 1u << 6,   /* a shard that goes where it ends first (scheduler/spread.h) */
     MU_NODE_SHARD = 1u << 4,    /* part of a cut dispatch: its pin is where it is best, not where it must be */
     MU_NODE_REPEAT = 1u << 2    /* the node before it once more: same accesses and parameters, and on the same device */
 };
@@ -74,6 +75,12 @@ typedef struct mu_counter {
         uint64_t address, bytes;
     } places[]; /* per device */
 } mu_counter;
+
+/* The shards of a job that go where they end first. */
+typedef struct mu_spread {
+    muster_job job;
+    uint64_t blocks[]; /* by the device that they are meant for, all launches together */
+} mu_spread;
 
 typedef struct mu_node {
     uint8_t kind;
@@ -158,6 +165,8 @@ struct muster_graph {
     size_t scratch_count, scratch_capacity;
     mu_lead *leads;
     size_t lead_count, lead_capacity;
+    mu_spread **spreads; /* by job */
+    size_t spread_count, spread_capacity;
 
     uint32_t *preds, *succs, *roots; /* set by sealing */
     size_t pred_total, root_count;
@@ -165,7 +174,8 @@ struct muster_graph {
 
 /* How much was there before a job was added, to take it back on failure. */
 typedef struct mu_graph_mark {
-    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters, scratches, leads;
+    size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters, scratches, leads,
+        spreads;
     uint32_t value_bytes, host_nodes;
 } mu_graph_mark;
 

@@ -162,6 +162,20 @@ static mu_location_mask that_fit(const muster_runtime *runtime, const muster_gra
     return fit ? fit : devices;
 }
 
+mu_location_mask mu_place_candidates(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
+    mu_location_mask devices = (MU_LOCATION_DEVICE(runtime->device_count) - 1) & ~mu_loss_devices(runtime);
+    return devices ? that_fit(runtime, graph, node, devices) : 0;
+}
+
+void mu_place_costs(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                    mu_location_mask candidates, uint64_t costs_ns[MU_MAX_DEVICES]) {
+    muster_placement_device devices[MU_MAX_DEVICES];
+    look_at_devices(runtime, graph, node, MUSTER_PLACEMENT_QUEUES | MUSTER_PLACEMENT_DATA, candidates, devices);
+    for (uint32_t d = 0; d < runtime->device_count; d++)
+        if (devices[d].candidate)
+            costs_ns[d] = devices[d].queued_ns + devices[d].copy_ns + devices[d].hops * (uint64_t)MU_HOP_NS;
+}
+
 int mu_place(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
     bool shard = node->flags & MU_NODE_SHARD;
     if (node->pin != MUSTER_ANY_DEVICE && !shard) return node->pin;

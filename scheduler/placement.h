@@ -11,4 +11,10 @@
  * meant to when the dispatch was cut, if that is one of these. With every device lost, any. Any thread. */
 int mu_place(muster_runtime *runtime, const muster_graph *graph, const mu_node *node);
 
+/* The devices that the node can go to as things are; none: all are lost. */
+mu_location_mask mu_place_candidates(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node);
+/* How long each of them would have other things to do: what is queued there, and bringing what the node reads. */
+void mu_place_costs(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                    mu_location_mask candidates, uint64_t costs_ns[MU_MAX_DEVICES]);
+
 #endif

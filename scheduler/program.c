@@ -235,7 +235,7 @@ static muster_status find_on_device(mu_actor *actor, void *user, muster_error *e
 
 static muster_status find_kernel(muster_program *program, const char *entry, muster_kernel **out, muster_error *error) {
     muster_runtime *runtime = program->handle.runtime;
-    size_t each = sizeof(mu_function) + sizeof(atomic_uint_fast64_t);
+    size_t each = sizeof(mu_function) + 2 * sizeof(atomic_uint_fast64_t) + sizeof(uint64_t);
     muster_kernel *kernel = mu_alloc_zeroed(1, sizeof *kernel + runtime->device_count * each);
     char *name = mu_strdup(entry);
     if (!kernel || !name) {
@@ -248,6 +248,8 @@ static muster_status find_kernel(muster_program *program, const char *entry, mus
     kernel->program = program;
     kernel->name = name;
     kernel->pace_ps = (atomic_uint_fast64_t *)&kernel->functions[runtime->device_count];
+    kernel->wide_pace_ps = kernel->pace_ps + runtime->device_count;
+    kernel->noted = (uint64_t *)(kernel->wide_pace_ps + runtime->device_count);
     lookup l = {.kernel = kernel, .first = true};
     pthread_mutex_init(&l.lock, NULL);
     muster_status status = mu_actors_call(runtime, find_on_device, &l, error);

@@ -15,6 +15,10 @@ struct muster_kernel {
     char *name;
     muster_kernel *next;           /* of the program */
     atomic_uint_fast64_t *pace_ps; /* per device: estimated picoseconds a block; 0: never ran (scheduler/estimate.h) */
+    /* Likewise, of launches that were long and wide enough to compare devices by; without what a launch costs in itself. */
+    atomic_uint_fast64_t *wide_pace_ps;
+    uint64_t *noted;  /* per device, its worker only: the last epoch that the paces were learnt from */
+    atomic_uint turn; /* of looks at devices that do not seem to be worth it (scheduler/spread.h) */
     /* What every device agrees on: the strictest limits, and the parameters. */
     mu_function_info info;
     mu_function functions[]; /* per device; constant once the kernel is returned */

@@ -11,6 +11,7 @@
 #include "scheduler/host_task.h"
 #include "scheduler/open_run.h"
 #include "scheduler/runtime.h"
+#include "scheduler/spread.h"
 #include "scheduler/wait.h"
 
 /* ------------------------------------------------------------------------------------------------------- run table -- */
@@ -92,6 +93,7 @@ static void run_free(muster_run *run) {
     pthread_mutex_destroy(&run->lock);
     mu_completion_free(run->completion);
     mu_host_tasks_destroy(run);
+    mu_spread_end(run);
     mu_open_run_free(run->open);
     mu_free(run->tasks);
     mu_free_aligned(run);
@@ -125,7 +127,7 @@ static muster_status make_run(muster_graph *graph, mu_values *values, muster_run
         status = mu_fail_host_memory(error, "the tasks of a run", sizeof *run + task_bytes);
         goto free_run;
     }
-    if ((status = mu_host_tasks_create(run, graph, error)) ||
+    if ((status = mu_host_tasks_create(run, graph, error)) || (status = mu_spread_begin(run, graph, error)) ||
         (status = mu_order_entry_init(&runtime->order, &run->order, (uint32_t)graph->buffer_count, error)))
         goto free_run;
     for (size_t i = 0; i < graph->buffer_count; i++) {

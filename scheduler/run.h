@@ -56,6 +56,7 @@ struct muster_run {
     mu_task *tasks;
     mu_host_task *host_tasks; /* of the nodes that no device runs (scheduler/host_task.h) */
     uint32_t host_task_count;
+    atomic_uint_fast64_t *unplaced; /* scheduler/spread.h: by spread and device; NULL: the graph has none */
     mu_order_entry order;
     /* Tasks not yet enqueued (or ended without), and not yet ended. Each worker subtracts once per batch. acq_rel: who
      * reaches 0 sees everything the others did. */

@@ -21,11 +21,6 @@ typedef struct mu_checked_dispatch {
 muster_status mu_graph_add_extra(muster_graph *graph, const mu_checked_dispatch *checked, uint32_t *index,
                                  muster_error *error);
 
-/* Cuts [0, extent) into at most `parts` contiguous ranges in proportion to `weights` (NULL: equal). bounds[0] = 0 <
- * bounds[1] < ... < bounds[count] = extent: every slice exactly once, none empty. Returns count, at least 1; bounds has
- * room for parts + 1. Exact for every 32-bit extent and any weights; all weights zero count as equal. Pure. */
-uint32_t mu_partition(uint32_t extent, uint32_t parts, const uint64_t *weights, uint32_t *bounds);
-
 /* Adds one dispatch node, or one for each iteration, for slices [first, end) of the axis. `partials[i]`, where not NULL, replaces argument i. */
 muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, uint32_t first,
                                 uint32_t end, int pin, muster_buffer *const *partials, muster_error *error);

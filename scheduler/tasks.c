@@ -8,6 +8,7 @@
 #include "scheduler/loss.h"
 #include "scheduler/ready.h"
 #include "scheduler/runtime.h"
+#include "scheduler/spread.h"
 
 /* ----------------------------------------------------------------------------------------------------------- posts -- */
 
@@ -83,18 +84,25 @@ static bool ends_here(muster_run *run, mu_task *task) {
     return true;
 }
 
-/* What the task adds to the device's queue; remembered, so that as much is taken off when it has ended. */
-static uint64_t weigh(const muster_runtime *runtime, const mu_node *node, mu_task *task, int device) {
-    uint64_t ns = runtime->device_count > 1 ? mu_estimate_job_ns(runtime, node, device) : 0;
+/* Puts the task on the device's queue, as placement sees it: at once, for the next to be placed counts it. What it adds is remembered, so
+ * that as much is taken off when it has ended. */
+static void weigh(const muster_runtime *runtime, const mu_node *node, mu_task *task, int device) {
+    task->message.weight = 0;
+    if (runtime->device_count == 1) return;
+    uint64_t ns = mu_estimate_job_ns(runtime, node, device);
     task->message.weight = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
-    return task->message.weight;
+    atomic_fetch_add_explicit(&runtime->actors[device].queued_ns, task->message.weight, memory_order_relaxed);
+}
+
+static int place(muster_runtime *runtime, muster_run *run, const mu_task *task, const mu_node *node) {
+    if (node->flags & MU_NODE_REPEAT) return mu_run_task(run, task->node - 1)->device;
+    return node->flags & MU_NODE_SPREAD ? mu_spread_place(runtime, run, node) : mu_place(runtime, run->graph, node);
 }
 
 void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run, uint32_t first) {
     struct {
         mu_task *first, *last;
         uint32_t count;
-        uint64_t ns;
     } chains[MU_MAX_DEVICES];
     memset(chains, 0, runtime->device_count * sizeof chains[0]);
     uint32_t skipped = 0;
@@ -110,12 +118,11 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
             continue;
         }
         if (on_host) continue;
-        int device = node->flags & MU_NODE_REPEAT ? mu_run_task(run, task->node - 1)->device
-                                                  : mu_place(runtime, run->graph, node);
+        int device = place(runtime, run, task, node);
         task->device = (int16_t)device;
         task->priority = node->priority;
         chains[device].count++;
-        chains[device].ns += weigh(runtime, node, task, device);
+        weigh(runtime, node, task, device);
         if (self && device == self->index) {
             mu_ready_put(self, task);
         } else if (self) {
@@ -132,7 +139,6 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
     for (uint32_t d = 0; d < runtime->device_count; d++) {
         if (!chains[d].count || runtime->device_count == 1) continue;
         atomic_fetch_add_explicit(&runtime->actors[d].queued, chains[d].count, memory_order_relaxed);
-        atomic_fetch_add_explicit(&runtime->actors[d].queued_ns, chains[d].ns, memory_order_relaxed);
         /* The run may end as soon as its last task is posted; nothing of it is touched after the skipped are counted. */
     }
     if (skipped) mu_run_enqueued(run, skipped);
@@ -163,8 +169,7 @@ bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_t
     atomic_fetch_sub_explicit(&self->queued, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&self->queued_ns, task->message.weight, memory_order_relaxed);
     atomic_fetch_add_explicit(&runtime->actors[device].queued, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&runtime->actors[device].queued_ns, weigh(runtime, node, task, device),
-                              memory_order_relaxed);
+    weigh(runtime, node, task, device);
     mu_actor_post_tasks(&runtime->actors[device], task);
     return true;
 }

@@ -100,6 +100,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:placement_test"),
     program("tests", "//tests/scheduler:preflight_test"),
     program("tests", "//tests/scheduler:pressure_test"),
+    program("tests", "//tests/scheduler:proportion_test"),
     program("tests", "//tests/scheduler:priority_test"),
     program("tests", "//tests/scheduler:program_cache_test"),
     program("tests", "//tests/scheduler:program_cuda_test"),

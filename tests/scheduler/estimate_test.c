@@ -133,11 +133,37 @@ static void simulated_kernels_take_what_the_model_says(void **state) {
     fixture_close(&fixture);
 }
 
+/* Many launches that end together are one piece of news: twice as long is not twice as long for each of them. */
+static void launches_of_one_epoch_count_once(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 2);
+    muster_buffer *buffer = fixture_buffer(&fixture, 4 * WORDS, NULL);
+    muster_graph *one = affine_of(&fixture, buffer, 64, 0), *many = fixture_graph(&fixture);
+    for (int i = 0; i < 50; i++) {
+        muster_dispatch dispatch = fixture_dispatch(fixture_kernel(&fixture, "affine"), 64, 64,
+                                                    ARGS(muster_buffer_arg(buffer, MUSTER_READ_WRITE),
+                                                         muster_u32_arg(1), muster_u32_arg(1), muster_u32_arg(WORDS)));
+        dispatch.pin_device = 1;
+        fixture_add(many, &dispatch);
+    }
+    fixture_run(&fixture, one);
+    uint64_t known = mu_estimate_launch_ns(&one->nodes[0], 0);
+    mu_sim_slow_down(fixture_driver(&fixture), 0, 100000);
+    fixture_hold(&fixture, 0, true);
+    muster_run *run = fixture_submit(&fixture, many);
+    fixture_hold(&fixture, 0, false);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    assert_in_range(mu_estimate_launch_ns(&one->nodes[0], 0), known / 2, 1001 * known);
+    fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_is_known_once_it_has_run),
         cmocka_unit_test(queues_are_empty_when_all_has_ended),
         cmocka_unit_test(a_long_queue_is_avoided),
+        cmocka_unit_test(launches_of_one_epoch_count_once),
         cmocka_unit_test(simulated_kernels_take_what_the_model_says),
     };
     return cmocka_run_group_tests_name("estimate", tests, NULL, NULL);

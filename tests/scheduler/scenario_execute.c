@@ -451,11 +451,14 @@ static bool check_results(execution *run, uint32_t s) {
         if (muster_run_job_result(run->run[s], run->job_id[step->graph][j], &result, &error) != MUSTER_OK)
             return fail_status(run, "asking for the result of job", j, &error);
         const uint32_t slices[3] = {job->grid.x, job->grid.y ? job->grid.y : 1, job->grid.z ? job->grid.z : 1};
-        uint32_t shards = job->max_shards ? job->max_shards : run->scenario->devices;
-        if (shards > slices[job->axis]) shards = slices[job->axis];
+        /* Unlike devices have up to four parts each, or none. */
         bool cut = job->sharded && sc_op_entry(job->op);
-        if (result.status != MUSTER_OK || (job->pin >= 0 && result.device != job->pin) ||
-            result.shards != (cut ? shards : 1) || result.device >= (int)run->scenario->devices)
+        uint32_t most = !cut ? 1 : job->max_shards ? job->max_shards : 4 * run->scenario->devices;
+        if (cut && run->scenario->devices == 1 && !job->max_shards) most = 1;
+        if (most > slices[job->axis]) most = slices[job->axis];
+        uint32_t least = cut && job->max_shards ? most : 1;
+        if (result.status != MUSTER_OK || (job->pin >= 0 && result.device != job->pin) || result.shards > most ||
+            result.shards < least || result.device >= (int)run->scenario->devices)
             return fail(run, false,
                         "the result of job %" PRIu32 " in step %" PRIu32 " is %s on device %d in %" PRIu32 " shards", j,
                         s, muster_status_name(result.status), result.device, result.shards);

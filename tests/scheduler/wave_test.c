@@ -93,6 +93,68 @@ static void a_dispatch_larger_than_all_devices_runs_in_waves(void **state) {
     check_waves(3);
 }
 
+/* Each device's waves are as long as its own memory allows, and one that has enough needs none. */
+static void waves_follow_each_device_s_budget(void **state) {
+    (void)state;
+    enum { SLICES = 640 }; /* 160 MiB: with in and out 160 MiB for each device */
+    machine m;
+    muster_program *program;
+    fixture_open_with(&m.fixture, 2,
+                      &(muster_config){.struct_size = sizeof(muster_config),
+                                       .sim = "{\"devices\": [{\"memory_bytes\": 104857600}, {\"memory_bytes\": "
+                                              "1073741824}]}"});
+    OK(muster_program_from_ptx(m.fixture.runtime, test_cut_kernels_ptx, 0, "cuts", &program, &reported));
+    OK(muster_program_kernel(program, "stamp", &m.stamp, &reported));
+    uint32_t factor = 3;
+    muster_buffer *in = fixture_buffer(&m.fixture, (uint64_t)SLICES * SLICE_BYTES, NULL);
+    muster_buffer *out = fixture_buffer(&m.fixture, (uint64_t)SLICES * SLICE_BYTES, NULL);
+    muster_buffer *scale = fixture_buffer(&m.fixture, 4, &factor);
+    muster_graph *graph = fixture_graph(&m.fixture);
+    muster_arg args[5];
+    muster_dispatch dispatch = stamp(&m, args, out, in, scale, SLICES);
+    fixture_add(graph, &dispatch);
+    uint32_t slices[2] = {0, 0}, shards[2] = {0, 0};
+    for (size_t n = 0; n < graph->node_count; n++) {
+        const mu_node *node = &graph->nodes[n];
+        slices[node->pin] += node->as.dispatch.grid[0];
+        shards[node->pin]++;
+        /* Four of the smaller device's, of in and out, are there at once. */
+        if (node->pin == 0) assert_true(node->as.dispatch.grid[0] * 2 * 4 * (uint64_t)SLICE_BYTES <= 94371840);
+        assert_int_equal((node->flags & MU_NODE_WAVE) != 0, node->pin == 0);
+    }
+    assert_int_equal(slices[0], SLICES / 2);
+    assert_int_equal(slices[1], SLICES / 2);
+    assert_true(shards[0] >= 320 / 45 && shards[1] == 1);
+    fixture_run(&m.fixture, graph);
+    for (uint32_t s = 0; s < SLICES; s++) {
+        uint32_t word;
+        fixture_read(out, (uint64_t)s * SLICE_BYTES, 4, &word);
+        assert_int_equal(word, s * factor);
+    }
+    fixture_close(&m.fixture);
+}
+
+/* Each wave would write the whole. */
+static void a_written_replicated_argument_allows_no_waves(void **state) {
+    (void)state;
+    enum { SLICES = 512 };
+    machine m;
+    open_machine(&m, 1, 64 * MIB);
+    muster_buffer *in = fixture_buffer(&m.fixture, (uint64_t)SLICES * SLICE_BYTES, NULL);
+    muster_buffer *out = fixture_buffer(&m.fixture, (uint64_t)SLICES * SLICE_BYTES, NULL);
+    muster_buffer *scale = fixture_buffer(&m.fixture, 4096, NULL);
+    muster_graph *graph = fixture_graph(&m.fixture);
+    muster_arg args[5];
+    muster_dispatch dispatch = stamp(&m, args, out, in, scale, SLICES);
+    args[2].access = MUSTER_WRITE;
+    FAILS(MUSTER_UNCUTTABLE, "argument 2|waves|4096", muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    dispatch.grid.x = 16; /* at once */
+    args[4] = muster_shard_offset_arg(1, 16, 8);
+    args[0].bytes = args[1].bytes = 16 * (uint64_t)SLICE_BYTES;
+    OK(muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    fixture_close(&m.fixture);
+}
+
 static void what_fits_is_not_cut_further(void **state) {
     (void)state;
     enum { SLICES = 60 };
@@ -174,6 +236,8 @@ static void host_memory_is_bounded(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dispatch_larger_than_all_devices_runs_in_waves),
+        cmocka_unit_test(waves_follow_each_device_s_budget),
+        cmocka_unit_test(a_written_replicated_argument_allows_no_waves),
         cmocka_unit_test(what_fits_is_not_cut_further),
         cmocka_unit_test(what_cannot_be_cut_is_refused_with_numbers),
         cmocka_unit_test(host_memory_is_bounded),
