@@ -190,6 +190,7 @@ void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_
         if (!count_off(successor, failed)) continue;
         if (alone && stays(run, successor)) {
             successor->device = (int16_t)self->index;
+            successor->priority = graph->nodes[successor->node].priority;
             successor->message.weight = 0;
             mu_ready_put(self, successor);
             continue;

@@ -39,7 +39,8 @@ static unsigned place_of(int name) {
     return 0;
 }
 
-static muster_job add_noted(muster_graph *graph, int name, int priority, fixture_args args, const muster_job *after) {
+static muster_job add_noted_on(muster_graph *graph, int name, int priority, int device, fixture_args args,
+                               const muster_job *after) {
     muster_job job = MUSTER_NO_JOB;
     OK(muster_graph_enqueue(graph,
                             &(muster_enqueue_job){.struct_size = sizeof(muster_enqueue_job),
@@ -49,9 +50,15 @@ static muster_job add_noted(muster_graph *graph, int name, int priority, fixture
                                                   .args = args.arg,
                                                   .after_count = after != NULL,
                                                   .after = after,
+                                                  .pin_device = 1,
+                                                  .device = device,
                                                   .priority = priority},
                             &job, &reported));
     return job;
+}
+
+static muster_job add_noted(muster_graph *graph, int name, int priority, fixture_args args, const muster_job *after) {
+    return add_noted_on(graph, name, priority, 0, args, after);
 }
 
 static void open_device(fixture *fixture, const muster_config *config) {
@@ -127,6 +134,27 @@ static void a_job_of_high_priority_waits_for_what_it_needs(void **state) {
     static const int expected[] = {2, 3, 0, 1};
     for (int i = 0; i < 4; i++) assert_int_equal(atomic_load(&called.name[i]), expected[i]);
     fixture_close(&fixture);
+}
+
+/* What a job releases takes its turn by its own priority: before what was ready long ago, or behind it. */
+static void successors_have_priorities_of_their_own(void **state) {
+    (void)state;
+    enum { WAITING = 6 };
+    for (uint32_t devices = 1; devices <= 2; devices++) {
+        fixture fixture;
+        atomic_store(&called.count, 0);
+        fixture_open(&fixture, devices);
+        muster_graph *graph = fixture_graph(&fixture);
+        muster_job first = add_noted_on(graph, 0, 1, 0, NO_ARGS, NULL);
+        add_noted_on(graph, 1, -1, 0, NO_ARGS, &first);
+        add_noted_on(graph, 2, 2, 0, NO_ARGS, &first);
+        add_noted_on(graph, 3, 0, 0, NO_ARGS, &first);
+        for (int i = 0; i < WAITING; i++) add_noted_on(graph, 4 + i, 0, 0, NO_ARGS, NULL);
+        fixture_run(&fixture, graph);
+        static const int expected[] = {0, 2, 4, 5, 6, 7, 8, 9, 3, 1};
+        for (int i = 0; i < 4 + WAITING; i++) assert_int_equal(atomic_load(&called.name[i]), expected[i]);
+        fixture_close(&fixture);
+    }
 }
 
 /* Kernels, copies and fills too: their order is that of the tasks of the device's epochs. */
@@ -253,6 +281,7 @@ int main(void) {
         cmocka_unit_test(what_is_ready_goes_in_the_order_of_priorities),
         cmocka_unit_test(a_later_run_passes_what_still_waits),
         cmocka_unit_test(a_job_of_high_priority_waits_for_what_it_needs),
+        cmocka_unit_test(successors_have_priorities_of_their_own),
         cmocka_unit_test(every_kind_of_job_has_a_priority),
         cmocka_unit_test(memory_goes_to_the_higher_priority_first),
         cmocka_unit_test(results_do_not_depend_on_it),
