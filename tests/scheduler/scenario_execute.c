@@ -455,7 +455,7 @@ static bool check_results(execution *run, uint32_t s) {
         bool cut = job->sharded && sc_op_entry(job->op);
         uint32_t most = !cut ? 1 : job->max_shards ? job->max_shards : 4 * run->scenario->devices;
         if (cut && run->scenario->devices == 1 && !job->max_shards) most = 1;
-        if (most > slices[job->axis]) most = slices[job->axis];
+        if (cut && most > slices[job->axis]) most = slices[job->axis];
         uint32_t least = cut && job->max_shards ? most : 1;
         if (result.status != MUSTER_OK || (job->pin >= 0 && result.device != job->pin) || result.shards > most ||
             result.shards < least || result.device >= (int)run->scenario->devices)
