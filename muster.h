@@ -262,7 +262,7 @@ typedef struct muster_config {
     uint64_t spin_ns;
     /* Placement of unpinned jobs: "locality" (NULL), "least-loaded", "round-robin", "random". */
     const char *placement;
-    uint64_t seed; /* of "random" placement */
+    uint64_t seed; /* of "random" placement and bursts */
     muster_log_fn log;
     void *log_user;
     muster_log_level log_level; /* 0: MUSTER_LOG_WARNING */
@@ -282,6 +282,9 @@ typedef struct muster_config {
     uint32_t actors_per_device;
     /* Places jobs instead of what `placement` names; copied. NULL: that. INVALID_CONFIG: struct_size, place or flags are wrong. */
     const muster_placement_policy *policy;
+    /* How kernel launches are sent together (docs/configuration.md): "auto" as it pays, "off" one by one; and for tests "always",
+     * "random" as often as possible, in fixed or any sizes. Results are the same. NULL: MUSTER_BURSTS, else "auto". */
+    const char *bursts;
 } muster_config;
 
 /* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes
@@ -1015,6 +1018,8 @@ typedef struct muster_device_stats {
     uint64_t evictions;          /* device copies given up to make room for others */
     uint64_t write_backs;        /* of them, copies whose content went to the host first */
     uint64_t bursts;             /* backlogs of launches sent to the device at once */
+    uint64_t burst_jobs;         /* launches that went out in them */
+    uint64_t branch_bursts;      /* bursts of independent launches, which the device may run side by side */
     uint64_t slow_callbacks;     /* enqueue callbacks that did not return within enqueue_limit_ns */
     uint64_t placements_refused; /* jobs that came here because the placement policy named no candidate */
 } muster_device_stats;

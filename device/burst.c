@@ -12,16 +12,18 @@
 typedef struct burst_node {
     CUgraphNode handle;
     mu_function function; /* NULL: the empty kernel of the start */
+    uint32_t key;         /* of the rest; 0: nothing yet */
+    uint32_t grid[3], block[3], shared_bytes;
     bool enabled;
+    bool set;  /* since the last launch */
+    bool kept; /* `values` are its arguments */
+    unsigned char values[MU_BURST_KEPT_BYTES];
 } burst_node;
 
 struct mu_burst {
     mu_device *device;
-    mu_burst_shape shape;
-    uint32_t capacity;
-    /* Nodes below on_below are switched on, those from off_from on are off; between them each node's flag tells. Apart
-     * only after a switch has failed. */
-    uint32_t on_below, off_from;
+    uint32_t branches, capacity;
+    uint32_t set_count, enabled_count;
     CUgraph graph; /* names the nodes of `exec` */
     CUgraphExec exec;
     uint64_t charged_bytes;
@@ -58,15 +60,15 @@ static muster_status add_nodes(mu_burst *burst, muster_error *error) {
     const mu_driver *driver = burst->device->driver;
     CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
     for (uint32_t i = 0; i < burst->capacity; i++) {
-        bool follows = burst->shape == MU_BURST_CHAIN && i > 0;
-        CUresult code = driver->graph_add_kernel_node(
-            &burst->nodes[i].handle, burst->graph, follows ? &burst->nodes[i - 1].handle : NULL, follows, &parameters);
+        const CUgraphNode *before = i < burst->branches ? NULL : &burst->nodes[i - burst->branches].handle;
+        CUresult code =
+            driver->graph_add_kernel_node(&burst->nodes[i].handle, burst->graph, before, before ? 1 : 0, &parameters);
         if (code != CUDA_SUCCESS)
             return mu_device_fail(burst->device, code, error, "cuGraphAddKernelNode %" PRIu32 " of %" PRIu32, i,
                                   burst->capacity);
         burst->nodes[i].enabled = true;
     }
-    burst->on_below = burst->off_from = burst->capacity;
+    burst->enabled_count = burst->capacity;
     return MUSTER_OK;
 }
 
@@ -97,17 +99,18 @@ static muster_status build(mu_burst *burst, muster_error *error) {
     return status ? status : instantiate(burst, error);
 }
 
-muster_status mu_burst_create(mu_device *device, mu_burst_shape shape, uint32_t capacity, mu_burst **burst,
+muster_status mu_burst_create(mu_device *device, uint32_t branches, uint32_t length, mu_burst **burst,
                               muster_error *error) {
-    if (capacity == 0 || capacity > MU_BURST_MAX || (shape != MU_BURST_CHAIN && shape != MU_BURST_BRANCHES))
+    uint64_t capacity = (uint64_t)branches * length;
+    if (capacity == 0 || capacity > MU_BURST_MAX)
         return mu_device_refuse(device, MUSTER_INVALID_ARGUMENT, error,
-                                "a burst of %" PRIu32 " kernels in shape %d; give 1 to %d, as a chain or as branches",
-                                capacity, (int)shape, (int)MU_BURST_MAX);
+                                "a burst of %" PRIu32 " times %" PRIu32 " kernels; give 1 to %d", branches, length,
+                                (int)MU_BURST_MAX);
     mu_burst *made = mu_alloc_zeroed(1, sizeof *made + capacity * sizeof made->nodes[0]);
     if (!made) return mu_fail_host_memory(error, "a burst", sizeof *made + capacity * sizeof made->nodes[0]);
     made->device = device;
-    made->shape = shape;
-    made->capacity = capacity;
+    made->branches = branches;
+    made->capacity = (uint32_t)capacity;
     mu_scope scope;
     muster_status status = mu_scope_begin(&scope, device, error);
     if (!status) {
@@ -135,10 +138,10 @@ void mu_burst_destroy(mu_burst *burst) {
 }
 
 uint32_t mu_burst_capacity(const mu_burst *burst) { return burst->capacity; }
-mu_burst_shape mu_burst_shape_of(const mu_burst *burst) { return burst->shape; }
+uint32_t mu_burst_branches(const mu_burst *burst) { return burst->branches; }
 
-mu_function mu_burst_function(const mu_burst *burst, uint32_t index) {
-    return index < burst->capacity ? burst->nodes[index].function : NULL;
+uint32_t mu_burst_key(const mu_burst *burst, uint32_t index) {
+    return index < burst->capacity ? burst->nodes[index].key : 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ set -- */
@@ -147,7 +150,44 @@ bool mu_burst_takes(const mu_launch *launch) {
     return !launch->cooperative && launch->cluster[0] == 0 && launch->counter_bytes == 0;
 }
 
-static muster_status update_node(mu_burst *burst, uint32_t index, const mu_launch *launch, muster_error *error) {
+uint32_t mu_launch_key(mu_function function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes) {
+    const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = (uint64_t)(uintptr_t)function * odd;
+    hash = (hash ^ (hash >> 29) ^ grid[0] ^ ((uint64_t)grid[1] << 32)) * odd;
+    hash = (hash ^ (hash >> 31) ^ grid[2] ^ ((uint64_t)block[0] << 32)) * odd;
+    hash = (hash ^ (hash >> 29) ^ block[1] ^ ((uint64_t)block[2] << 32) ^ shared_bytes) * odd;
+    return (uint32_t)(hash >> 32) | 1;
+}
+
+static bool holds(const burst_node *node, const mu_launch *launch) {
+    return node->function == launch->function && memcmp(node->grid, launch->grid, sizeof node->grid) == 0 &&
+           memcmp(node->block, launch->block, sizeof node->block) == 0 &&
+           node->shared_bytes == launch->dynamic_shared_bytes;
+}
+
+/* Compares the arguments with what the node keeps, or (`keep`) has it keep them. False: they differ, or cannot be kept. */
+static bool match_values(burst_node *node, const mu_launch *launch, bool keep) {
+    const mu_function_info *info = &launch->function->info;
+    uint32_t used = 0;
+    if (!info->parameters_known) return false;
+    for (uint32_t i = 0; i < info->parameter_count; i++) {
+        uint32_t bytes = info->parameter_bytes[i];
+        if (bytes > MU_BURST_KEPT_BYTES - used) return false;
+        if (keep)
+            memcpy(node->values + used, launch->parameters[i], bytes);
+        else if (memcmp(node->values + used, launch->parameters[i], bytes) != 0)
+            return false;
+        used += bytes;
+    }
+    return true;
+}
+
+static void mark_set(mu_burst *burst, burst_node *node) {
+    if (!node->set) burst->set_count++;
+    node->set = true;
+}
+
+static muster_status update_node(mu_burst *burst, burst_node *node, const mu_launch *launch, muster_error *error) {
     CUDA_KERNEL_NODE_PARAMS parameters = {.func = launch->function->handle,
                                           .gridDimX = launch->grid[0],
                                           .gridDimY = launch->grid[1],
@@ -158,10 +198,20 @@ static muster_status update_node(mu_burst *burst, uint32_t index, const mu_launc
                                           .sharedMemBytes = launch->dynamic_shared_bytes,
                                           .kernelParams = launch->parameters};
     mu_device *device = burst->device;
-    CUresult code =
-        device->driver->graph_exec_kernel_node_set_params(burst->exec, burst->nodes[index].handle, &parameters);
+    mu_device_counters *counters = &device->counters;
+    node->kept = false;
+    CUresult code = device->driver->graph_exec_kernel_node_set_params(burst->exec, node->handle, &parameters);
     if (code != CUDA_SUCCESS) return mu_launch_fail(device, launch, "cuGraphExecKernelNodeSetParams", code, error);
-    burst->nodes[index].function = launch->function;
+    mu_count(counters, &counters->burst_updates, 1);
+    if (!holds(node, launch)) {
+        node->function = launch->function;
+        memcpy(node->grid, launch->grid, sizeof node->grid);
+        memcpy(node->block, launch->block, sizeof node->block);
+        node->shared_bytes = launch->dynamic_shared_bytes;
+        node->key = mu_launch_key(node->function, node->grid, node->block, node->shared_bytes);
+        mu_count(counters, &counters->burst_reshapes, 1);
+    }
+    node->kept = match_values(node, launch, true);
     return MUSTER_OK;
 }
 
@@ -176,11 +226,18 @@ muster_status mu_burst_set(mu_burst *burst, uint32_t index, const mu_launch *lau
             device, MUSTER_INVALID_ARGUMENT, error,
             "a burst takes no cooperative launch, none with clusters and none with counters to zero; "
             "launch it by itself");
+    burst_node *node = &burst->nodes[index];
     muster_status status = mu_launch_guard(device, launch, error);
+    if (!status && node->kept && holds(node, launch) && match_values(node, launch, false)) {
+        status = mu_device_alive(device, error);
+        if (!status) mark_set(burst, node);
+        return status;
+    }
     if (!status) status = mu_scope_begin(&scope, device, error);
     if (status) return status;
     status = mu_launch_raise_shared(device, launch->function, launch->dynamic_shared_bytes, error);
-    if (!status) status = update_node(burst, index, launch, error);
+    if (!status) status = update_node(burst, node, launch, error);
+    if (!status) mark_set(burst, node);
     mu_scope_end(&scope);
     return status;
 }
@@ -192,13 +249,15 @@ muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_erro
     muster_status status = mu_scope_begin(&scope, device, error);
     if (status) return status;
     for (uint32_t i = 0; i < burst->capacity && !status; i++) {
-        if (burst->nodes[i].function != function) continue;
-        CUresult code =
-            device->driver->graph_exec_kernel_node_set_params(burst->exec, burst->nodes[i].handle, &parameters);
-        if (code != CUDA_SUCCESS)
+        burst_node *node = &burst->nodes[i];
+        if (node->function != function) continue;
+        CUresult code = device->driver->graph_exec_kernel_node_set_params(burst->exec, node->handle, &parameters);
+        if (code != CUDA_SUCCESS) {
             status = mu_device_fail(device, code, error, "cuGraphExecKernelNodeSetParams of node %" PRIu32, i);
-        else
-            burst->nodes[i].function = NULL;
+            continue;
+        }
+        if (node->set) burst->set_count--;
+        *node = (burst_node){.handle = node->handle, .enabled = node->enabled};
     }
     mu_scope_end(&scope);
     return status;
@@ -206,59 +265,52 @@ muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_erro
 
 /* --------------------------------------------------------------------------------------------------------- launch -- */
 
-/* Switches nodes on or off until exactly the first `count` are on; stops at the first that fails. */
-static muster_status enable(mu_burst *burst, uint32_t count, muster_error *error) {
+/* Switches on what was set and off what was not; stops at the first that fails. */
+static muster_status enable(mu_burst *burst, muster_error *error) {
     mu_device *device = burst->device;
-    uint32_t low = count < burst->on_below ? count : burst->on_below;
-    uint32_t high = count > burst->off_from ? count : burst->off_from;
-    for (uint32_t i = low; i < high; i++) {
-        bool wanted = i < count;
-        if (burst->nodes[i].enabled == wanted) continue;
-        CUresult code = device->driver->graph_node_set_enabled(burst->exec, burst->nodes[i].handle, wanted);
-        if (code != CUDA_SUCCESS) {
-            burst->on_below = low;
-            burst->off_from = high;
+    bool whole = burst->set_count == burst->capacity && burst->enabled_count == burst->capacity;
+    for (uint32_t i = 0; !whole && i < burst->capacity; i++) {
+        burst_node *node = &burst->nodes[i];
+        if (node->enabled == node->set) continue;
+        CUresult code = device->driver->graph_node_set_enabled(burst->exec, node->handle, node->set);
+        if (code != CUDA_SUCCESS)
             return mu_device_fail_as(device, MUSTER_LAUNCH_FAILED, code, error,
                                      "cuGraphNodeSetEnabled of node %" PRIu32 " of a burst of %" PRIu32, i,
                                      burst->capacity);
-        }
-        burst->nodes[i].enabled = wanted;
+        node->enabled = node->set;
+        burst->enabled_count += node->set ? 1 : UINT32_MAX;
     }
-    burst->on_below = burst->off_from = count;
     return MUSTER_OK;
 }
 
-static muster_status check_count(const mu_burst *burst, uint32_t count, muster_error *error) {
-    if (count == 0 || count > burst->capacity)
-        return mu_device_refuse(burst->device, MUSTER_INVALID_ARGUMENT, error,
-                                "launching %" PRIu32 " of the %" PRIu32 " kernels of a burst", count, burst->capacity);
-    for (uint32_t i = 0; i < count; i++)
-        if (!burst->nodes[i].function)
-            return mu_device_refuse(burst->device, MUSTER_INVALID_ARGUMENT, error,
-                                    "node %" PRIu32 " of a burst was never set", i);
-    return MUSTER_OK;
-}
-
-muster_status mu_burst_launch(mu_burst *burst, uint32_t count, muster_error *error) {
+static muster_status start(mu_burst *burst, muster_error *error) {
     mu_device *device = burst->device;
     mu_device_counters *counters = &device->counters;
-    mu_scope scope;
-    muster_status status = check_count(burst, count, error);
-    if (!status) status = mu_scope_begin(&scope, device, error);
+    muster_status status = enable(burst, error);
     if (status) return status;
-    status = enable(burst, count, error);
-    if (status) goto end_scope;
     CUresult code = device->driver->graph_launch(burst->exec, device->lanes[MU_LANE_DISPATCH]);
-    if (code != CUDA_SUCCESS) {
-        status = mu_device_fail_as(device, MUSTER_LAUNCH_FAILED, code, error,
-                                   "cuGraphLaunch of %" PRIu32 " kernels; send them one by one", count);
-        goto end_scope;
-    }
+    if (code != CUDA_SUCCESS)
+        return mu_device_fail_as(device, MUSTER_LAUNCH_FAILED, code, error,
+                                 "cuGraphLaunch of %" PRIu32 " kernels; send them one by one", burst->set_count);
     mu_count(counters, &counters->bursts, 1);
+    if (burst->branches > 1) mu_count(counters, &counters->branch_bursts, 1);
     mu_count(counters, &counters->graph_launches, 1);
-    mu_count(counters, &counters->burst_jobs, count);
-    mu_count(counters, &counters->launches, count);
-end_scope:
-    mu_scope_end(&scope);
+    mu_count(counters, &counters->burst_jobs, burst->set_count);
+    mu_count(counters, &counters->launches, burst->set_count);
+    return MUSTER_OK;
+}
+
+muster_status mu_burst_launch(mu_burst *burst, muster_error *error) {
+    mu_scope scope;
+    if (burst->set_count == 0)
+        return mu_device_refuse(burst->device, MUSTER_INVALID_ARGUMENT, error,
+                                "no node of a burst of %" PRIu32 " kernels was set", burst->capacity);
+    muster_status status = mu_scope_begin(&scope, burst->device, error);
+    if (!status) {
+        status = start(burst, error);
+        mu_scope_end(&scope);
+    }
+    for (uint32_t i = 0; i < burst->capacity; i++) burst->nodes[i].set = false;
+    burst->set_count = 0;
     return status;
 }

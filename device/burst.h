@@ -1,8 +1,10 @@
-/* Bursts: many kernel launches sent with one call, as an instantiated graph that is given new parameters each time.
+/* Bursts: many kernel launches sent with one call, as an instantiated graph whose nodes are given new launches each time.
  *
- * A launch costs 3.5 us; as a node of a re-parameterised chain it costs 0.6 us drained, 0.2 to 0.3 us of the caller's
- * time, 1.8 us more when the node's function changes, and 0.3 us when the node is switched off. Parameters may be replaced
- * while earlier launches of the same burst are in flight: those keep their own.
+ * A burst is `branches` chains of `length` kernels. Within a chain each kernel comes after the one before; chains are independent, and
+ * the device may run them side by side. A launch by itself costs 3.3 us; in a chain 0.65 us drained and 0.2 us of the caller's time,
+ * in four or eight chains 0.23 us drained; what costs extra: 1.5 us when the node held another kernel, grid or block, 0.3 us for a node
+ * that is switched off, 1.2 us for each chain beyond the first. A node that is given what it holds costs nothing (H200,
+ * tests/bench/burst_bench.c). Nodes may be changed while earlier launches of the same burst are in flight: those keep their own.
  *
  * The worker's thread, except where said. Free of CUDA types. */
 #ifndef MUSTER_DEVICE_BURST_H
@@ -12,45 +14,47 @@
 
 typedef struct mu_burst mu_burst;
 
-typedef enum mu_burst_shape {
-    MU_BURST_CHAIN = 1,   /* each kernel after the one before: as on a stream */
-    MU_BURST_BRANCHES = 2 /* independent kernels, which the device may run side by side */
-} mu_burst_shape;
+enum {
+    MU_BURST_MAX = 1024, /* nodes */
+    MU_BURST_KEPT_BYTES =
+        64 /* of argument values that a node remembers; launches with more are always given to the driver */
+};
 
-enum { MU_BURST_MAX = 1024 };
-
-/* Instantiates a burst of `capacity` empty kernels, and charges what the driver took for it as fixed memory. Stalls a
- * busy device until it has drained: make bursts before work. The first one of a device loads a module for it.
- * Errors: INVALID_ARGUMENT (capacity 0 or over MU_BURST_MAX), PROGRAM_INVALID (the driver compiles no empty kernel),
+/* Instantiates a burst of empty kernels, and charges what the driver took for it as fixed memory. Stalls a busy device until
+ * it has drained: make bursts before work, or when there is none. The first one of a device loads a module for it.
+ * Errors: INVALID_ARGUMENT (no or over MU_BURST_MAX nodes), PROGRAM_INVALID (the driver compiles no empty kernel),
  * OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY. */
-muster_status mu_burst_create(mu_device *device, mu_burst_shape shape, uint32_t capacity, mu_burst **burst,
+muster_status mu_burst_create(mu_device *device, uint32_t branches, uint32_t length, mu_burst **burst,
                               muster_error *error);
 /* Nothing of it may be in flight. NULL is ignored. Stalls nothing. */
 void mu_burst_destroy(mu_burst *burst);
 
-uint32_t mu_burst_capacity(const mu_burst *burst);
-mu_burst_shape mu_burst_shape_of(const mu_burst *burst);
+uint32_t mu_burst_capacity(const mu_burst *burst); /* branches * length */
+uint32_t mu_burst_branches(const mu_burst *burst);
 
 /* Whether a launch may be part of a burst: not cooperative, no cluster, no counter to zero. */
 bool mu_burst_takes(const mu_launch *launch);
 
-/* What a node holds: setting a launch of this function there is cheap. NULL: nothing yet. */
-mu_function mu_burst_function(const mu_burst *burst, uint32_t index);
+/* Function, grid, block and shared memory in one number, not 0: launches of one key are cheap in each other's nodes. Different ones
+ * rarely have the same. Any thread. */
+uint32_t mu_launch_key(mu_function function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes);
+/* Of what node `index` holds; 0: nothing yet. */
+uint32_t mu_burst_key(const mu_burst *burst, uint32_t index);
 
-/* Gives node `index` its launch; the argument values are read before it returns. The guards are those of
- * mu_launch_prepared, and the shape is trusted likewise.
+/* Gives node `index` its launch, so that it is part of the next launch of the burst; the argument values are read before it
+ * returns. Node i is number i / branches of chain i % branches. The guards are those of mu_launch_prepared, and the shape is trusted
+ * likewise.
  * Errors: INVALID_ARGUMENT (guards, an index beyond the capacity, a launch that no burst takes), CAPABILITY_MISSING,
- * LAUNCH_FAILED when the driver cannot update the node: the node is as it was, and the launch must go out by itself. */
+ * LAUNCH_FAILED when the driver cannot update the node: it is not part of the next launch, and the launch must go out by itself. */
 muster_status mu_burst_set(mu_burst *burst, uint32_t index, const mu_launch *launch, muster_error *error);
 
 /* Puts the empty kernel back into each node that holds `function`, whose module is about to be unloaded: a driver may look
  * at a node that is switched off. What is in flight of it must have ended. */
 muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_error *error);
 
-/* Launches nodes 0 .. count - 1 on the dispatch lane, in order for a chain; the others are switched off. Each of them
- * must have been set since the burst was made.
- * Errors: INVALID_ARGUMENT (count 0 or beyond the capacity, a node never set), LAUNCH_FAILED: nothing was launched, and
- * the launches can go out one by one. */
-muster_status mu_burst_launch(mu_burst *burst, uint32_t count, muster_error *error);
+/* Launches the nodes that were set since the last call, on the dispatch lane; the others are switched off.
+ * Errors: INVALID_ARGUMENT (none was set), LAUNCH_FAILED: nothing was launched, and the launches can go out one by one. In any case
+ * all nodes must be set again. */
+muster_status mu_burst_launch(mu_burst *burst, muster_error *error);
 
 #endif

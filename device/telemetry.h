@@ -20,6 +20,9 @@
     X(bursts, "backlogs encoded into a graph")                                                                         \
     X(graph_launches, "graphs launched")                                                                               \
     X(burst_jobs, "jobs that ran as nodes of a burst")                                                                 \
+    X(branch_bursts, "bursts whose jobs could run side by side")                                                       \
+    X(burst_updates, "nodes of bursts that were given other arguments or another kernel")                              \
+    X(burst_reshapes, "of these, given another kernel, grid or block")                                                 \
     X(bytes_to_device, "bytes copied from the host")                                                                   \
     X(bytes_to_host, "bytes copied to the host")                                                                       \
     X(bytes_from_peer, "bytes copied from another device")                                                             \

@@ -279,6 +279,7 @@ static bool enqueue(mu_actor *actor, mu_task *task) {
     muster_run *run = mu_run_at(actor->runtime, task->run);
     int device = MUSTER_ANY_DEVICE;
     mu_enqueue result = mu_enqueue_task(actor, run, task, &device);
+    mu_bursts_end(actor);
     /* However it left the queue, the next in line is the hungriest then. */
     if (result != MU_ENQUEUE_STARVED && actor->hungriest == task) actor->hungriest = NULL;
     if (result == MU_ENQUEUE_HELD || result == MU_ENQUEUE_BEHIND) {
@@ -319,18 +320,27 @@ static bool makes_way(const mu_actor *actor) {
            (actor->retired + 1 < actor->timeline.open || actor->evictions || actor->retired_instances);
 }
 
+/* An open burst is filled, for launching part of one costs more than it saves; one that is not open yet has room for all of it. */
+static bool may_enqueue(const mu_actor *actor, uint32_t count) {
+    if (actor->calls_in_flight >= MU_ENQUEUE_AHEAD_CALLS) return false;
+    return actor->bursts.open ||
+           (count < EPOCH_TASKS && actor->tasks_in_flight + MU_BURST_LONGEST <= MU_ENQUEUE_AHEAD_TASKS);
+}
+
 static bool enqueue_ready(mu_actor *actor) {
     uint32_t count = 0;
     bool serial = actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL;
     if (actor->lost) return mu_loss_forward(actor);
     if (serial && actor->retired + 1 < actor->timeline.open) return false;
-    while (actor->ready.first && !actor->lost && count < EPOCH_TASKS &&
-           actor->calls_in_flight < MU_ENQUEUE_AHEAD_CALLS && actor->tasks_in_flight < MU_ENQUEUE_AHEAD_TASKS &&
-           !makes_way(actor)) {
-        if (enqueue(actor, mu_ready_take(actor)) && actor->hungriest) actor->passed++;
+    while (actor->ready.first && !actor->lost && may_enqueue(actor, count) && !makes_way(actor)) {
+        mu_bursts_plan(actor);
+        mu_task *task = mu_ready_take(actor);
+        mu_bursts_begin(actor, task);
+        if (enqueue(actor, task) && actor->hungriest) actor->passed++;
         count++;
         if (serial) break;
     }
+    mu_bursts_end_plan(actor);
     return count > 0;
 }
 
@@ -460,7 +470,8 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
                    actor->held_tasks || actor->arrivals.first || actor->staged_arrivals || actor->retired_instances ||
                    mu_staging_is_active(actor->staging);
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
-    if (!waiting && (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor))) return;
+    if (!waiting && (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor) || mu_bursts_grow(actor)))
+        return;
     mu_mailbox_park(&actor->mailbox, waiting ? MU_POLL_INTERVAL_NS : MUSTER_FOREVER);
 }
 

@@ -58,6 +58,22 @@ static muster_status read_flag(const reading *r, uint32_t flag, uint32_t *flags)
     return MUSTER_OK;
 }
 
+static muster_status set_bursts(const char *text, const char *source, mu_burst_mode *mode, muster_error *error) {
+    static const char *const names[] = {"auto", "off", "always", "random"}; /* in the order of mu_burst_mode */
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        *mode = (mu_burst_mode)i;
+        return MUSTER_OK;
+    }
+    return mu_fail(error, MUSTER_INVALID_CONFIG, "%s is \"%.40s\"; use \"auto\", \"off\", \"always\" or \"random\"",
+                   source, text);
+}
+
+static muster_status read_bursts(const reading *r, mu_burst_mode *mode) {
+    if (!json_is_string(r->value)) return wrong_type(r, "a string");
+    return set_bursts(json_string_value(r->value), "bursts", mode, r->error);
+}
+
 static muster_status read_numa(const reading *r, uint32_t *flags) {
     muster_status status = read_flag(r, MUSTER_RUNTIME_NO_NUMA, flags);
     *flags ^= status ? 0 : MUSTER_RUNTIME_NO_NUMA; /* true leaves it on */
@@ -105,6 +121,7 @@ static muster_status read_key(const reading *r, mu_config *config) {
     if (!strcmp(key, "spin_ns")) return read_u64(r, UINT64_MAX, &config->spin_ns);
     if (!strcmp(key, "enqueue_limit_ns")) return read_u64(r, UINT64_MAX, &config->enqueue_limit_ns);
     if (!strcmp(key, "placement")) return read_text(r, &config->placement);
+    if (!strcmp(key, "bursts")) return read_bursts(r, &config->bursts);
     if (!strcmp(key, "seed")) return read_u64(r, UINT64_MAX, &config->seed);
     if (!strcmp(key, "cache_dir")) return read_text(r, &config->cache_dir);
     if (!strcmp(key, "host_budget_bytes")) return read_u64(r, UINT64_MAX, &config->host_budget_bytes);
@@ -155,6 +172,8 @@ static muster_status read_environment(mu_config *config, muster_error *error) {
             return mu_fail(error, MUSTER_INVALID_CONFIG, "MUSTER_SERIAL is \"%.40s\"; set it to 1 or 0", serial);
         if (*serial == '1') config->flags |= MUSTER_RUNTIME_SERIAL;
     }
+    if (!status && set_in_environment("MUSTER_BURSTS"))
+        status = set_bursts(getenv("MUSTER_BURSTS"), "MUSTER_BURSTS", &config->bursts, error);
     if (!status && set_in_environment("MUSTER_ACTORS_PER_DEVICE")) {
         const char *text = getenv("MUSTER_ACTORS_PER_DEVICE");
         char *end;
@@ -189,6 +208,7 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
     if (user->driver) status = set_text(&config->driver, user->driver, error);
     if (!status && user->sim) status = set_text(&config->sim, user->sim, error);
     if (!status && user->placement) status = set_text(&config->placement, user->placement, error);
+    if (!status && user->bursts) status = set_bursts(user->bursts, "bursts", &config->bursts, error);
     if (!status && user->cache_dir) status = set_text(&config->cache_dir, user->cache_dir, error);
     if (!status && user->dump_ptx) status = set_text(&config->dump_ptx, user->dump_ptx, error);
     if (!status && user->dump_dir) status = set_text(&config->dump_dir, user->dump_dir, error);

@@ -5,6 +5,8 @@
 #include "base/tuning.h"
 #include "muster.h"
 
+typedef enum mu_burst_mode { MU_BURSTS_AUTO, MU_BURSTS_OFF, MU_BURSTS_ALWAYS, MU_BURSTS_RANDOM } mu_burst_mode;
+
 typedef struct mu_config {
     char *driver;
     char *sim; /* NULL: the driver's own default */
@@ -23,6 +25,7 @@ typedef struct mu_config {
     muster_placement_policy
         policy; /* the application's, or the one `placement` names; with a name, which is policy_name if not NULL */
     char *policy_name;
+    mu_burst_mode bursts;
     uint64_t seed;
     muster_log_fn log;
     void *log_user;

@@ -71,15 +71,17 @@ static waiting wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_
     return WAIT_NONE;
 }
 
-/* Launches that will probably follow this one without anything between: what is ready, and what its run still has to enqueue,
- * for on one device the successors of a launch are ready at once. */
+/* Launches that will probably follow each other without anything between, this one included: what is ready, and what its run still
+ * has to enqueue, for on one device the successors of a launch are ready at once. Of the last few jobs of a run some are no launches:
+ * a kernel and what brings its result home are no burst. */
 static uint32_t expected_launches(const mu_actor *actor, const muster_run *run) {
     uint32_t left = atomic_load_explicit(&run->unenqueued, memory_order_relaxed);
     /* This epoch's tasks are not subtracted yet. */
     uint32_t enqueued = actor->epochs[actor->timeline.open % MU_EPOCH_RING].tasks;
     left = left > enqueued ? left - enqueued : 0;
     if (actor->runtime->device_count > 1) left /= actor->runtime->device_count;
-    return left > actor->ready.count ? left : actor->ready.count;
+    uint32_t ready = actor->ready.count + 1;
+    return left > ready && left >= MU_BURST_FORESEEN ? left : ready;
 }
 
 /* Where the values of a launch's parameters are, until the driver has copied them. */
@@ -205,7 +207,7 @@ static muster_status launch(mu_actor *actor, const muster_run *run, const mu_tas
     }
     if (!alone) status = mu_bursts_add(actor, task, &launch, expected_launches(actor, run), &taken, error);
     if (!status && !taken) {
-        if (!alone) mu_bursts_flush(actor);
+        if (!alone && actor->bursts.open) mu_bursts_flush(actor);
         /* The shape was checked when the job was added. */
         status = mu_launch_prepared(actor->device, &launch, error);
     }
@@ -266,6 +268,7 @@ void mu_enqueue_again(mu_actor *actor, mu_task_ref ref) {
     } else {
         for (uint32_t i = 0; i < node->access_count; i++)
             addresses[i] = mu_bind_address(actor, run->graph->buffers[accesses[i].buffer].buffer, &accesses[i]);
+        mu_epoch_add_calls(actor, 1);
         status = launch(actor, run, task, addresses, true, &error);
         if (status) mu_run_fail(run, task, status, &error);
     }
@@ -339,8 +342,9 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
         mu_device_counters *counters = mu_device_counters_mutable(actor->device);
         mu_count(counters, &counters->admissions, 1);
         if (b.node->flags & MU_NODE_WAVE) mu_count(counters, &counters->waves, 1);
+        actor->bursts.took = false;
         if (!start(actor, run, task, addresses, &error)) {
-            join_epoch(actor, run, task, b.calls + 1);
+            join_epoch(actor, run, task, b.calls + (actor->bursts.took ? 0 : 1));
             return MU_ENQUEUED;
         }
         bound = MU_BIND_FAILED;

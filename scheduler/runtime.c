@@ -418,6 +418,8 @@ muster_status muster_device_get_stats(const muster_runtime *runtime, int index, 
         .evictions = count(&counters->evictions),
         .write_backs = count(&counters->write_backs),
         .bursts = count(&counters->bursts),
+        .burst_jobs = count(&counters->burst_jobs),
+        .branch_bursts = count(&counters->branch_bursts),
         .slow_callbacks = count(&counters->slow_callbacks),
         .placements_refused = count(&counters->placements_refused),
     };

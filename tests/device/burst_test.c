@@ -36,10 +36,10 @@ static int teardown(void **state) {
     return 0;
 }
 
-static mu_burst *make(mu_burst_shape shape, uint32_t capacity) {
+static mu_burst *make(uint32_t branches, uint32_t length) {
     mu_burst *burst = NULL;
     muster_error error = {0};
-    if (mu_burst_create(device, shape, capacity, &burst, &error)) fail_msg("%s", error.message);
+    if (mu_burst_create(device, branches, length, &burst, &error)) fail_msg("%s", error.message);
     return burst;
 }
 
@@ -66,25 +66,27 @@ static void expect_ran(uint32_t count, uint32_t first) {
     for (uint32_t i = 0; i < count; i++) assert_int_equal(fake->graph_launched[i], first + i);
 }
 
-static void test_chain_has_edges_and_branches_have_none(void **state) {
+static void test_edges_follow_the_shape(void **state) {
     (void)state;
-    mu_burst *chain = make(MU_BURST_CHAIN, 8);
-    assert_int_equal(fake->graph_edges, 7);
-    assert_int_equal(mu_burst_capacity(chain), 8);
-    assert_int_equal(mu_burst_shape_of(chain), MU_BURST_CHAIN);
-    mu_burst_destroy(chain);
-    mu_burst *branches = make(MU_BURST_BRANCHES, 8);
-    assert_int_equal(fake->graph_edges, 0);
-    mu_burst_destroy(branches);
+    static const uint32_t shapes[][3] = {{1, 8, 7}, {8, 1, 0}, {4, 3, 8}, {2, 16, 30}, {1, 1, 0}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        mu_burst *burst = make(shapes[i][0], shapes[i][1]);
+        assert_int_equal(fake->graph_edges, shapes[i][2]);
+        for (uint32_t n = 0; n < mu_burst_capacity(burst); n++)
+            assert_int_equal(fake->graph_follows[n], n < shapes[i][0] ? 0 : shapes[i][0]);
+        assert_int_equal(mu_burst_capacity(burst), shapes[i][0] * shapes[i][1]);
+        assert_int_equal(mu_burst_branches(burst), shapes[i][0]);
+        mu_burst_destroy(burst);
+    }
     mu_burst_destroy(NULL);
 }
 
 static void test_burst_runs_its_launches_with_one_call(void **state) {
     (void)state;
     const mu_device_counters *counters = mu_device_get_counters(device);
-    mu_burst *burst = make(MU_BURST_CHAIN, 8);
+    mu_burst *burst = make(1, 8);
     fill(burst, 8, 100);
-    assert_int_equal(mu_burst_launch(burst, 8, NULL), MUSTER_OK);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
     expect_ran(8, 100);
     assert_int_equal(fake->calls[FAKE_graph_launch], 1);
     assert_int_equal(fake->calls[FAKE_launch_kernel], 0);
@@ -93,29 +95,59 @@ static void test_burst_runs_its_launches_with_one_call(void **state) {
     assert_int_equal(mu_counter_read(&counters->burst_jobs), 8);
     assert_int_equal(mu_counter_read(&counters->bursts), 1);
     assert_int_equal(mu_counter_read(&counters->graph_launches), 1);
+    assert_int_equal(mu_counter_read(&counters->branch_bursts), 0);
+    assert_int_equal(mu_counter_read(&counters->burst_updates), 8);
+    assert_int_equal(mu_counter_read(&counters->burst_reshapes), 8);
     fill(burst, 8, 200);
-    assert_int_equal(mu_burst_launch(burst, 8, NULL), MUSTER_OK);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
     expect_ran(8, 200);
     assert_int_equal(fake->calls[FAKE_graph_node_set_enabled], 0);
     mu_burst_destroy(burst);
 }
 
+static void test_branches_are_counted(void **state) {
+    (void)state;
+    const mu_device_counters *counters = mu_device_get_counters(device);
+    mu_burst *burst = make(4, 2);
+    fill(burst, 8, 100);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    expect_ran(8, 100);
+    assert_int_equal(mu_counter_read(&counters->bursts), 1);
+    assert_int_equal(mu_counter_read(&counters->branch_bursts), 1);
+    mu_burst_destroy(burst);
+}
+
 static void test_short_bursts_switch_only_what_changes(void **state) {
     (void)state;
-    mu_burst *burst = make(MU_BURST_CHAIN, 8);
-    fill(burst, 5, 1);
-    assert_int_equal(mu_burst_launch(burst, 5, NULL), MUSTER_OK);
-    expect_ran(5, 1);
-    assert_int_equal(fake->calls[FAKE_graph_node_set_enabled], 3);
-    assert_int_equal(mu_burst_launch(burst, 5, NULL), MUSTER_OK);
-    assert_int_equal(fake->calls[FAKE_graph_node_set_enabled], 3);
-    fill(burst, 8, 1);
-    assert_int_equal(mu_burst_launch(burst, 7, NULL), MUSTER_OK);
-    expect_ran(7, 1);
-    assert_int_equal(fake->calls[FAKE_graph_node_set_enabled], 5);
-    assert_int_equal(mu_burst_launch(burst, 1, NULL), MUSTER_OK);
-    expect_ran(1, 1);
-    assert_int_equal(fake->calls[FAKE_graph_node_set_enabled], 11);
+    mu_burst *burst = make(1, 8);
+    uint64_t switched = 0;
+    static const uint32_t counts[][2] = {{5, 3}, {5, 3}, {7, 5}, {1, 11}, {8, 18}, {8, 18}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        fill(burst, counts[i][0], 1);
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+        expect_ran(counts[i][0], 1);
+        switched = fake->calls[FAKE_graph_node_set_enabled];
+        assert_int_equal(switched, counts[i][1]);
+    }
+    mu_burst_destroy(burst);
+}
+
+/* Any of the nodes may be the ones that are set. */
+static void test_what_was_set_is_what_runs(void **state) {
+    (void)state;
+    enum { CAPACITY = 12 };
+    mu_burst *burst = make(3, 4);
+    uint64_t random = 7;
+    for (int i = 0; i < 500; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint32_t chosen = (uint32_t)(random >> 40) & ((1u << CAPACITY) - 1), ran = 0;
+        if (!chosen) continue;
+        for (uint32_t n = CAPACITY; n-- > 0;)
+            if (chosen >> n & 1) assert_int_equal(set(burst, n, 1000 + n, NULL), MUSTER_OK);
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+        for (uint32_t n = 0; n < fake->graph_launched_count; n++) ran |= 1u << (fake->graph_launched[n] - 1000);
+        assert_int_equal(ran, chosen);
+    }
     mu_burst_destroy(burst);
 }
 
@@ -123,21 +155,23 @@ static void test_short_bursts_switch_only_what_changes(void **state) {
 static void test_failed_switches_never_launch_other_nodes(void **state) {
     (void)state;
     enum { CAPACITY = 12 };
-    mu_burst *burst = make(MU_BURST_CHAIN, CAPACITY);
-    fill(burst, CAPACITY, 1);
+    mu_burst *burst = make(1, CAPACITY);
     uint64_t random = 41;
     int failures = 0;
     for (int i = 0; i < 3000; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         uint32_t count = 1 + (uint32_t)(random >> 33) % CAPACITY;
+        fill(burst, count, 1);
         if (random >> 60 < 6) fake->fail_at = fake->total_calls + 1 + (random >> 50) % 5;
         fake->fail_code = CUDA_ERROR_INVALID_VALUE;
-        muster_status status = mu_burst_launch(burst, count, NULL);
+        muster_status status = mu_burst_launch(burst, NULL);
         fake->fail_at = 0;
         if (status) {
             assert_int_equal(status, MUSTER_LAUNCH_FAILED);
             failures++;
-            assert_int_equal(mu_burst_launch(burst, count, NULL), MUSTER_OK);
+            assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_INVALID_ARGUMENT); /* all must be set again */
+            fill(burst, count, 1);
+            assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
         }
         expect_ran(count, 1);
     }
@@ -145,10 +179,67 @@ static void test_failed_switches_never_launch_other_nodes(void **state) {
     mu_burst_destroy(burst);
 }
 
+/* A node is given to the driver only when something about it is new. */
+static void test_what_a_node_holds_is_not_set_again(void **state) {
+    (void)state;
+    const uint64_t *updates = &fake->calls[FAKE_graph_exec_kernel_node_set_params];
+    const mu_device_counters *counters = mu_device_get_counters(device);
+    mu_burst *burst = make(1, 4);
+    uint64_t values[3] = {1, 2, 3};
+    void *slots[3] = {&values[0], &values[1], &values[2]};
+    mu_launch launch = {.function = add,
+                        .grid = {1, 1, 1},
+                        .block = {32, 1, 1},
+                        .parameters = slots,
+                        .parameter_count = 3,
+                        .slot_count = 3};
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = *updates;
+        assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+        assert_int_equal(*updates - before, i == 0 ? 1 : 0);
+        expect_ran(1, 1);
+    }
+    mu_launch other[4] = {launch, launch, launch, launch};
+    other[0].grid[1] = 2;
+    other[1].block[2] = 2;
+    other[2].dynamic_shared_bytes = 16;
+    other[3].function = plain;
+    for (int i = 0; i < 4; i++) {
+        uint64_t before = *updates, reshapes = mu_counter_read(&counters->burst_reshapes);
+        assert_int_not_equal(
+            mu_launch_key(other[i].function, other[i].grid, other[i].block, other[i].dynamic_shared_bytes),
+            mu_burst_key(burst, 0));
+        assert_int_equal(mu_burst_set(burst, 0, &other[i], NULL), MUSTER_OK);
+        assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
+        assert_int_equal(*updates - before, 2);
+        assert_int_equal(mu_counter_read(&counters->burst_reshapes) - reshapes, 2);
+    }
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = *updates, reshapes = mu_counter_read(&counters->burst_reshapes);
+        values[i]++;
+        assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
+        assert_int_equal(*updates - before, 1);
+        assert_int_equal(mu_counter_read(&counters->burst_reshapes), reshapes);
+    }
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    expect_ran(1, 2);
+    /* After a failed update nobody knows what it holds. */
+    fake->fail_entry_code[FAKE_graph_exec_kernel_node_set_params] = CUDA_ERROR_INVALID_VALUE;
+    values[0] = 50;
+    assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_LAUNCH_FAILED);
+    fake->fail_entry_code[FAKE_graph_exec_kernel_node_set_params] = CUDA_SUCCESS;
+    uint64_t before = *updates;
+    values[0] = 2;
+    assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
+    assert_int_equal(*updates - before, 1);
+    mu_burst_destroy(burst);
+}
+
 static void test_guards_are_those_of_a_launch(void **state) {
     (void)state;
     muster_error error;
-    mu_burst *burst = make(MU_BURST_CHAIN, 2);
+    mu_burst *burst = make(1, 2);
     uint64_t calls = fake->calls[FAKE_graph_exec_kernel_node_set_params];
     mu_launch launch = {.function = NULL, .grid = {1, 1, 1}, .block = {1, 1, 1}};
     assert_int_equal(mu_burst_set(burst, 0, &launch, &error), MUSTER_INVALID_ARGUMENT);
@@ -165,7 +256,7 @@ static void test_guards_are_those_of_a_launch(void **state) {
 
 static void test_some_launches_go_by_themselves(void **state) {
     (void)state;
-    mu_burst *burst = make(MU_BURST_BRANCHES, 2);
+    mu_burst *burst = make(2, 1);
     mu_launch launch = {.function = plain, .grid = {1, 1, 1}, .block = {1, 1, 1}};
     assert_true(mu_burst_takes(&launch));
     mu_launch alone[3] = {launch, launch, launch};
@@ -182,50 +273,59 @@ static void test_some_launches_go_by_themselves(void **state) {
 static void test_node_that_cannot_be_updated_stays_as_it_was(void **state) {
     (void)state;
     muster_error error;
-    mu_burst *burst = make(MU_BURST_CHAIN, 2);
+    mu_burst *burst = make(1, 2);
     fill(burst, 2, 7);
     fake->fail_entry_code[FAKE_graph_exec_kernel_node_set_params] = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
     assert_int_equal(set(burst, 1, 99, &error), MUSTER_LAUNCH_FAILED);
     assert_non_null(strstr(error.message, "cuGraphExecKernelNodeSetParams of add"));
-    assert_ptr_equal(mu_burst_function(burst, 1), add);
-    assert_int_equal(mu_burst_launch(burst, 2, NULL), MUSTER_OK);
-    expect_ran(2, 7);
+    fake->fail_entry_code[FAKE_graph_exec_kernel_node_set_params] = CUDA_SUCCESS;
+    assert_int_equal(set(burst, 0, 8, NULL), MUSTER_OK);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK); /* without the other */
+    expect_ran(1, 8);
     mu_burst_destroy(burst);
 }
 
-static void test_nodes_never_set_are_not_launched(void **state) {
+static void test_nothing_set_is_not_launched(void **state) {
     (void)state;
     muster_error error;
-    mu_burst *burst = make(MU_BURST_CHAIN, 4);
+    mu_burst *burst = make(1, 4);
+    assert_int_equal(mu_burst_launch(burst, &error), MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "no node of a burst of 4"));
     fill(burst, 2, 1);
-    assert_int_equal(mu_burst_launch(burst, 3, &error), MUSTER_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "node 2"));
-    assert_int_equal(mu_burst_launch(burst, 0, &error), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(mu_burst_launch(burst, 5, &error), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(fake->calls[FAKE_graph_launch], 0);
-    assert_null(mu_burst_function(burst, 2));
-    assert_null(mu_burst_function(burst, 4));
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    assert_int_equal(mu_burst_launch(burst, &error), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(fake->calls[FAKE_graph_launch], 1);
+    assert_int_not_equal(mu_burst_key(burst, 0), 0);
+    assert_int_equal(mu_burst_key(burst, 2), 0);
+    assert_int_equal(mu_burst_key(burst, 4), 0);
     mu_burst_destroy(burst);
 }
 
 static void test_forgotten_functions_must_be_set_again(void **state) {
     (void)state;
-    mu_burst *burst = make(MU_BURST_CHAIN, 3);
+    mu_burst *burst = make(1, 3);
     mu_launch launch = {.function = plain, .grid = {1, 1, 1}, .block = {1, 1, 1}};
     fill(burst, 3, 1);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
     assert_int_equal(mu_burst_set(burst, 1, &launch, NULL), MUSTER_OK);
+    assert_int_equal(set(burst, 2, 3, NULL), MUSTER_OK);
     assert_int_equal(mu_burst_forget(burst, add, NULL), MUSTER_OK);
-    assert_null(mu_burst_function(burst, 0));
-    assert_ptr_equal(mu_burst_function(burst, 1), plain);
-    assert_int_equal(mu_burst_launch(burst, 2, NULL), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(set(burst, 0, 5, NULL), MUSTER_OK);
-    assert_int_equal(mu_burst_launch(burst, 2, NULL), MUSTER_OK);
+    assert_int_equal(mu_burst_key(burst, 0), 0);
+    assert_int_not_equal(mu_burst_key(burst, 1), 0);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    assert_int_equal(fake->graph_launched_count, 1);
+    uint64_t before = fake->calls[FAKE_graph_exec_kernel_node_set_params];
+    assert_int_equal(set(burst, 0, 1, NULL), MUSTER_OK);
+    assert_int_equal(fake->calls[FAKE_graph_exec_kernel_node_set_params] - before, 1);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    expect_ran(1, 1);
     mu_burst_destroy(burst);
 }
 
 static void test_shared_memory_is_raised_for_nodes_too(void **state) {
     (void)state;
-    mu_burst *burst = make(MU_BURST_CHAIN, 1);
+    mu_burst *burst = make(1, 1);
     mu_launch launch = {.function = plain, .grid = {1, 1, 1}, .block = {1, 1, 1}, .dynamic_shared_bytes = 100 << 10};
     assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
     assert_int_equal(fake->last_dynamic_limit, 100 << 10);
@@ -238,10 +338,10 @@ static void test_burst_is_charged_what_it_takes(void **state) {
     (void)state;
     mu_ledger *ledger = mu_device_ledger(device);
     uint64_t before = mu_ledger_read(ledger).fixed;
-    mu_burst *first = make(MU_BURST_CHAIN, 4);
+    mu_burst *first = make(1, 4);
     uint64_t shared = before + (2 << 20); /* the empty kernel of all bursts */
     assert_int_equal(mu_ledger_read(ledger).fixed, shared + (1 << 20));
-    mu_burst *second = make(MU_BURST_CHAIN, 4);
+    mu_burst *second = make(1, 4);
     assert_int_equal(mu_ledger_read(ledger).fixed, shared + (2 << 20));
     assert_int_equal(fake->calls[FAKE_module_load_data_ex], 2);
     mu_burst_destroy(second);
@@ -252,23 +352,27 @@ static void test_burst_is_charged_what_it_takes(void **state) {
 static void test_impossible_bursts_are_refused(void **state) {
     (void)state;
     mu_burst *burst = (mu_burst *)1;
-    assert_int_equal(mu_burst_create(device, MU_BURST_CHAIN, 0, &burst, NULL), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(mu_burst_create(device, MU_BURST_CHAIN, MU_BURST_MAX + 1, &burst, NULL), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(mu_burst_create(device, (mu_burst_shape)0, 4, &burst, NULL), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(mu_burst_create(device, 1, 0, &burst, NULL), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(mu_burst_create(device, 0, 1, &burst, NULL), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(mu_burst_create(device, 1, MU_BURST_MAX + 1, &burst, NULL), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(mu_burst_create(device, 1u << 31, 1u << 31, &burst, NULL), MUSTER_INVALID_ARGUMENT);
     assert_ptr_equal(burst, (mu_burst *)1);
 }
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_chain_has_edges_and_branches_have_none),
+        TEST(test_edges_follow_the_shape),
+        TEST(test_branches_are_counted),
+        TEST(test_what_was_set_is_what_runs),
+        TEST(test_what_a_node_holds_is_not_set_again),
         TEST(test_burst_runs_its_launches_with_one_call),
         TEST(test_short_bursts_switch_only_what_changes),
         TEST(test_failed_switches_never_launch_other_nodes),
         TEST(test_guards_are_those_of_a_launch),
         TEST(test_some_launches_go_by_themselves),
         TEST(test_node_that_cannot_be_updated_stays_as_it_was),
-        TEST(test_nodes_never_set_are_not_launched),
+        TEST(test_nothing_set_is_not_launched),
         TEST(test_forgotten_functions_must_be_set_again),
         TEST(test_shared_memory_is_raised_for_nodes_too),
         TEST(test_burst_is_charged_what_it_takes),

@@ -838,7 +838,9 @@ static CUresult graph_add_kernel_node(CUgraphNode *node, CUgraph graph, const CU
     ENTER(graph_add_kernel_node);
     assert_true(graph_node_count < MAX_NODES);
     graph_node *made = &graph_nodes[graph_node_count];
-    if (count) assert_ptr_equal(dependencies[0], made - 1);
+    assert_true(count <= 1);
+    /* How many nodes back the one that it follows is. */
+    fake->graph_follows[graph_node_count] = count ? (uint32_t)(made - (graph_node *)(void *)dependencies[0]) : 0;
     fake->graph_edges += (uint32_t)count;
     *made = (graph_node){.enabled = true};
     graph_node_count++;

@@ -68,7 +68,7 @@ typedef struct fake_driver {
     fake_launch last_launch;
     uint32_t graph_launched[64]; /* the nodes of the last graph launch, in order: the first argument's 32 bits, or 0 */
     uint32_t graph_launched_count;
-    uint32_t graph_edges;
+    uint32_t graph_edges, graph_follows[64]; /* of each node: how many nodes back the one before it is, 0: none */
     int last_dynamic_limit;
     unsigned last_context_flags, last_stream_flags, last_event_flags;
     bool references_gone; /* the last reference to the table was released */

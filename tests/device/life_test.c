@@ -265,7 +265,7 @@ static void test_burst_runs_in_order_and_is_re_parameterised_in_flight(void **st
     mu_address cells[2];
     uint32_t turns = 0x35a96d3, n = 1;
     float a = 1;
-    OK(mu_burst_create(device, MU_BURST_CHAIN, CAPACITY, &burst, &failure));
+    OK(mu_burst_create(device, 1, CAPACITY, &burst, &failure));
     for (int i = 0; i < 2; i++) {
         cells[i] = allocate(device, sizeof(float));
         OK(mu_copy_to_device(device, MU_LANE_UPLOAD, cells[i], &host[i], sizeof(float), &failure));
@@ -286,7 +286,7 @@ static void test_burst_runs_in_order_and_is_re_parameterised_in_flight(void **st
             OK(mu_burst_set(burst, j, &launch, &failure));
             model[to] += model[1 - to];
         }
-        OK(mu_burst_launch(burst, lengths[i], &failure));
+        OK(mu_burst_launch(burst, &failure));
     }
     for (int i = 0; i < 2; i++)
         OK(mu_copy_to_host(device, MU_LANE_DISPATCH, &host[i], cells[i], sizeof(float), &failure));

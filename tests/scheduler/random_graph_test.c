@@ -1,12 +1,12 @@
 /* Random graphs on random machines: every byte must be what the sequential model says.
  *
- *     random_graph_test [--seed S] [--graphs N] [--devices D] [--actors A] [--driver sim|cuda] [--seconds T] [--verbose]
+ *     random_graph_test [--seed S] [--graphs N] [--devices D] [--actors A] [--driver sim|cuda] [--bursts MODE] [--seconds T] [--verbose]
  *
  * By default N is 1300, which submits more than 2,000 graphs, or 60 under a sanitizer. Scenario number n of a call has seed
  * S + n, and everything about it follows from its seed and the number of devices, so `--seed S --graphs 1` repeats one. Without
  * --devices the seed also picks their number, 1 to 8 on the simulator. With --actors there are so many actors on each device,
- * which are devices to the scenarios. Two neighbouring seeds share a runtime, whose memory
- * budget is drawn from what their largest job needs, by a computation of the test's own, to plenty. --seconds stops after that
+ * which are devices to the scenarios. Runtimes take turns in how they send bursts, unless --bursts names one mode for all. Two
+ * neighbouring seeds share a runtime, whose memory budget is drawn from what their largest job needs, by a computation of the test's own, to plenty. --seconds stops after that
  * time instead of a number of scenarios. A failing scenario is shrunk by leaving out steps, jobs and edges as long as it still
  * fails, and printed. With --driver cuda the test is skipped, visibly, where there is no driver or no device.
  *
@@ -32,7 +32,7 @@ static const uint64_t wait_ns = MU_TSAN || MU_ASAN ? 60000000000u : 30000000000u
 static struct {
     uint64_t seed, seconds;
     uint32_t graphs, devices, actors;
-    const char *driver;
+    const char *driver, *bursts;
     bool verbose;
 } option = {.seed = 1, .actors = 1, .graphs = MU_TSAN || MU_ASAN ? 60 : 1300, .driver = "sim"};
 
@@ -150,6 +150,7 @@ static const muster_placement_policy anything = {sizeof anything, "anything", NU
 
 static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     static const char *const placements[] = {"locality", "least-loaded", "round-robin", "random"};
+    static const char *const bursts[] = {"auto", "always", "random", "off"};
     const uint64_t group = seed / SEEDS_PER_RUNTIME;
     uint64_t mixed = group, state = sc_random(&mixed);
     memset(out, 0, sizeof *out);
@@ -160,6 +161,7 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     out->config.placement = placements[sc_below(&state, 4)];
     out->config.seed = group;
     if (group % 6 == 5) out->config.policy = &anything;
+    out->config.bursts = option.bursts ? option.bursts : bursts[group / 2 % 4];
     out->config.actors_per_device = option.actors;
     out->config.flags = sc_below(&state, 8) == 0 ? MUSTER_RUNTIME_SERIAL : 0;
     if (sc_below(&state, 6) == 0) out->config.flags |= MUSTER_RUNTIME_OWN_CONTEXT;
@@ -219,7 +221,7 @@ static muster_status open_machine(uint64_t seed, machine *machine, sc_executor *
 /* What the devices did, over all runtimes that were closed. */
 static struct {
     uint64_t launches, bytes_moved, to_device, to_host, from_peer, within, peer_copies;
-    uint64_t waits, evictions, write_backs, bursts;
+    uint64_t waits, evictions, write_backs, bursts, branch_bursts, burst_jobs;
 } did;
 
 static bool add_stats(const muster_runtime *runtime, sc_failure *failure) {
@@ -240,6 +242,8 @@ static bool add_stats(const muster_runtime *runtime, sc_failure *failure) {
         did.evictions += stats.evictions;
         did.write_backs += stats.write_backs;
         did.bursts += stats.bursts;
+        did.branch_bursts += stats.branch_bursts;
+        did.burst_jobs += stats.burst_jobs;
         if (stats.refusals) {
             snprintf(failure->text, sizeof failure->text, "device %d refused %" PRIu64 " jobs", d, stats.refusals);
             return false;
@@ -381,8 +385,8 @@ static void count_scenario(const scenario *scenario) {
 
 static void print_counts(void) {
     print_message("%" PRIu64 " graphs in %" PRIu64 " runs of %" PRIu64 " jobs: %" PRIu64 " launches, %" PRIu64
-                  " bursts\n",
-                  counts.graphs, counts.runs, counts.jobs, did.launches, did.bursts);
+                  " in %" PRIu64 " bursts, %" PRIu64 " with branches\n",
+                  counts.graphs, counts.runs, counts.jobs, did.launches, did.burst_jobs, did.bursts, did.branch_bursts);
     print_message("MiB moved: %" PRIu64 " to devices, %" PRIu64 " to the host, %" PRIu64 " in %" PRIu64
                   " copies between devices, %" PRIu64 " within\n",
                   did.to_device >> 20, did.to_host >> 20, did.from_peer >> 20, did.peer_copies, did.within >> 20);
@@ -399,7 +403,9 @@ static void print_counts(void) {
 /* A call that never waited for memory, or never gave anything up, has tested nothing of it. */
 static void check_counts(void) {
     assert_true(did.waits > 20 && did.evictions > 50 && did.write_backs > 20);
-    assert_true(did.bursts > 20 && did.to_device && did.to_host && did.within);
+    bool no_bursts = option.bursts && strcmp(option.bursts, "off") == 0;
+    assert_true(no_bursts ? did.bursts == 0 : did.bursts > 20 && did.branch_bursts > 20);
+    assert_true(did.to_device && did.to_host && did.within);
     assert_true(counts.timeouts > 10 && counts.refused > 10 && counts.tries > counts.refused);
     assert_true(counts.host_calls > 20 && counts.enqueue_calls > 20);
     assert_true(counts.early_submits > 10 && counts.early_acquires > 10 && counts.destroyed_in_use > 5);
@@ -459,6 +465,8 @@ static bool parse(int argc, char **argv) {
         bool numeric = *value && !*end;
         if (strcmp(name, "--driver") == 0)
             option.driver = value;
+        else if (strcmp(name, "--bursts") == 0)
+            option.bursts = value;
         else if (!numeric)
             return false;
         else if (strcmp(name, "--seed") == 0)
@@ -481,8 +489,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_byte_is_as_in_the_sequential_model)};
     if (!parse(argc, argv)) {
         fprintf(stderr,
-                "usage: %s [--seed S] [--graphs N] [--devices D] [--actors A] [--driver sim|cuda] [--seconds T] "
-                "[--verbose]\n",
+                "usage: %s [--seed S] [--graphs N] [--devices D] [--actors A] [--driver sim|cuda] [--bursts MODE] "
+                "[--seconds T] [--verbose]\n",
                 argv[0]);
         return 2;
     }

@@ -1,0 +1,485 @@
+/* Bursts: every mode gives the same bytes, what may run side by side is independent, and the counters say what happened. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/sanitizer.h"
+#include "scheduler/burst_pool.h"
+#include "tests/scheduler/fixture.h"
+
+enum { WORDS = 8, RANGE = 256 }; /* a job's range: so many words, at multiples of so many bytes */
+
+static uint64_t random_state;
+
+static uint32_t below(uint32_t limit) {
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((random_state >> 33) % limit);
+}
+
+static void open_in_mode(fixture *fixture, const char *mode, uint32_t devices, uint64_t seed) {
+    muster_config config = {.struct_size = sizeof config, .bursts = mode, .seed = seed};
+    fixture_open_with(fixture, devices, &config);
+}
+
+/* words of a range = words * factor + term, by so many threads. */
+static muster_job add_wide(const fixture *fixture, muster_graph *graph, muster_buffer *buffer, uint32_t range,
+                           uint32_t factor, uint32_t term, uint32_t threads) {
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(fixture, "affine"), 1, threads,
+                         ARGS(muster_range_arg(buffer, MUSTER_READ_WRITE, (uint64_t)range * RANGE, WORDS * 4),
+                              muster_u32_arg(factor), muster_u32_arg(term), muster_u32_arg(WORDS)));
+    return fixture_add(graph, &dispatch);
+}
+
+static muster_job add(const fixture *fixture, muster_graph *graph, muster_buffer *buffer, uint32_t range,
+                      uint32_t factor, uint32_t term) {
+    return add_wide(fixture, graph, buffer, range, factor, term, 32);
+}
+
+static muster_device_stats stats_of(const fixture *fixture, int device) {
+    muster_device_stats stats = {.struct_size = sizeof stats};
+    OK(muster_device_get_stats(fixture->runtime, device, &stats, &reported));
+    return stats;
+}
+
+/* A counter of device 0 from the JSON text. */
+static uint64_t counter(const fixture *fixture, const char *name) {
+    static char text[65536];
+    char quoted[64];
+    size_t needed;
+    OK(muster_stats_text(fixture->runtime, MUSTER_STATS_JSON, text, sizeof text, &needed, &reported));
+    snprintf(quoted, sizeof quoted, "\"%s\": ", name);
+    const char *at = strstr(text, quoted);
+    assert_non_null(at);
+    return strtoull(at + strlen(quoted), NULL, 10);
+}
+
+/* A buffer of ranges whose content is on the devices already: nothing has to be brought between the launches. */
+static muster_buffer *ranges_of(const fixture *fixture, uint32_t count) {
+    muster_buffer *buffer = fixture_buffer(fixture, (uint64_t)count * RANGE, NULL);
+    muster_graph *graph = fixture_graph(fixture);
+    OK(muster_graph_fill(graph, buffer, 0, (uint64_t)count * RANGE, 0, 4, NULL, &reported));
+    fixture_run(fixture, graph);
+    return buffer;
+}
+
+static void expect_word(muster_buffer *buffer, uint32_t range, uint32_t value) {
+    uint32_t words[WORDS];
+    fixture_read(buffer, (uint64_t)range * RANGE, sizeof words, words);
+    for (int w = 0; w < WORDS; w++) assert_int_equal(words[w], value);
+}
+
+/* Everything is ready before the device begins, so that what is sent together depends on nothing else. */
+static void run_held(const fixture *fixture, muster_graph *graph) {
+    fixture_hold_all(fixture, true);
+    muster_run *run = fixture_submit(fixture, graph);
+    fixture_hold_all(fixture, false);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    muster_run_destroy(run);
+}
+
+/* ----------------------------------------------------------------------------------------------------- what is sent -- */
+
+static void a_backlog_of_independent_jobs_is_sent_in_branches(void **state) {
+    (void)state;
+    enum { JOBS = 700 };
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_buffer *buffer = ranges_of(&fixture, JOBS);
+    muster_graph *graph = fixture_graph(&fixture);
+    for (uint32_t j = 0; j < JOBS; j++) add(&fixture, graph, buffer, j, 1, j);
+    for (uint32_t r = 1; r <= 3; r++) {
+        fixture_run(&fixture, graph);
+        for (uint32_t j = 0; j < JOBS; j++) expect_word(buffer, j, r * j);
+    }
+    muster_device_stats stats = stats_of(&fixture, 0);
+    assert_true(stats.branch_bursts > 10);
+    assert_true(stats.bursts >= stats.branch_bursts);
+    assert_true(stats.burst_jobs > JOBS * 3 * 9 / 10 && stats.burst_jobs <= stats.launches);
+    assert_int_equal(stats.launches, JOBS * 3);
+    assert_int_equal(counter(&fixture, "branch_bursts"), stats.branch_bursts);
+    assert_int_equal(counter(&fixture, "burst_jobs"), stats.burst_jobs);
+    static char text[65536];
+    size_t needed;
+    OK(muster_stats_text(fixture.runtime, MUSTER_STATS_PROMETHEUS, text, sizeof text, &needed, &reported));
+    assert_non_null(strstr(text, "muster_branch_bursts_total{device=\"0\""));
+    assert_non_null(strstr(text, "muster_burst_updates_total{device=\"0\""));
+    fixture_close(&fixture);
+}
+
+static void dependent_jobs_are_sent_in_chains(void **state) {
+    (void)state;
+    enum { JOBS = 500 };
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_buffer *buffer = ranges_of(&fixture, 1);
+    muster_graph *graph = fixture_graph(&fixture);
+    uint32_t expected = 0;
+    for (uint32_t j = 0; j < JOBS; j++) {
+        add(&fixture, graph, buffer, 0, 3, j);
+        expected = expected * 3 + j;
+    }
+    fixture_run(&fixture, graph);
+    expect_word(buffer, 0, expected);
+    muster_device_stats stats = stats_of(&fixture, 0);
+    assert_true(stats.burst_jobs > JOBS * 8 / 10);
+    assert_int_equal(stats.branch_bursts, 0);
+    fixture_close(&fixture);
+}
+
+static void modes_are_what_they_say(void **state) {
+    (void)state;
+    enum { JOBS = 100 };
+    static const char *const modes[] = {"off", "always", "random", "auto", NULL};
+    for (int m = 0; m < 5; m++) {
+        fixture fixture;
+        open_in_mode(&fixture, modes[m], 1, 3);
+        muster_buffer *buffer = ranges_of(&fixture, JOBS);
+        muster_graph *one = fixture_graph(&fixture), *many = fixture_graph(&fixture);
+        add(&fixture, one, buffer, 0, 1, 5);
+        for (uint32_t j = 0; j < JOBS; j++) add(&fixture, many, buffer, j, 2, j);
+        fixture_run(&fixture, one);
+        muster_device_stats stats = stats_of(&fixture, 0);
+        /* A lone job goes out by itself, unless nothing may. */
+        assert_int_equal(stats.burst_jobs, m == 1 || m == 2);
+        fixture_run(&fixture, many);
+        expect_word(buffer, 0, 10);
+        for (uint32_t j = 1; j < JOBS; j++) expect_word(buffer, j, j);
+        stats = stats_of(&fixture, 0);
+        assert_int_equal(stats.launches, JOBS + 1);
+        if (m == 0)
+            assert_int_equal(stats.bursts, 0);
+        else
+            assert_true(stats.burst_jobs > JOBS / 2);
+        if (m == 1 || m == 2) assert_int_equal(stats.burst_jobs, JOBS + 1);
+        fixture_close(&fixture);
+    }
+    muster_runtime *runtime;
+    muster_config config = {.struct_size = sizeof config, .driver = "sim", .bursts = "sometimes"};
+    FAILS(MUSTER_INVALID_CONFIG, "bursts|sometimes|always", muster_runtime_create(&config, &runtime, &reported));
+    config.bursts = NULL;
+    setenv("MUSTER_BURSTS", "never", 1);
+    FAILS(MUSTER_INVALID_CONFIG, "MUSTER_BURSTS|never", muster_runtime_create(&config, &runtime, &reported));
+    setenv("MUSTER_BURSTS", "off", 1);
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_buffer *buffer = ranges_of(&fixture, JOBS);
+    for (uint32_t j = 0; j < JOBS; j++) add(&fixture, graph, buffer, j, 2, j);
+    fixture_run(&fixture, graph);
+    assert_int_equal(stats_of(&fixture, 0).bursts, 0);
+    fixture_close(&fixture);
+    unsetenv("MUSTER_BURSTS");
+}
+
+/* ----------------------------------------------------------------------------------------------------- what is right -- */
+
+enum { RANGES = 24, LAYERED_JOBS = 600 };
+
+typedef struct model {
+    uint32_t word[RANGES];
+} model;
+
+/* Jobs that update one range, after others that read it or wrote it by way of a second range: a random mixture of independent and
+ * dependent jobs, with priorities, copies and fills among them. What is sent side by side runs in an order that the simulator draws, so
+ * a job that shares a burst with what it depends on shows. */
+static void add_random(const fixture *fixture, muster_graph *graph, muster_buffer *buffer, model *model) {
+    uint32_t range = below(RANGES), from = below(RANGES), kind = below(20), term = below(1000);
+    if (kind == 0) {
+        OK(muster_graph_fill(graph, buffer, (uint64_t)range * RANGE, WORDS * 4, term, 4, NULL, &reported));
+        model->word[range] = term;
+        return;
+    }
+    if (kind == 1 && from != range) {
+        OK(muster_graph_copy(graph, buffer, (uint64_t)range * RANGE, buffer, (uint64_t)from * RANGE, WORDS * 4, NULL,
+                             &reported));
+        model->word[range] = model->word[from];
+        return;
+    }
+    uint32_t threads = 32 * (1 + below(3));
+    muster_job job = add_wide(fixture, graph, buffer, range, 3, term, threads);
+    if (below(4) == 0) OK(muster_graph_set_priority(graph, job, (int32_t)below(5) - 2, &reported));
+    model->word[range] = model->word[range] * 3 + term;
+}
+
+static void every_mode_keeps_the_order_of_dependent_jobs(void **state) {
+    (void)state;
+    static const char *const modes[] = {"auto", "off", "always", "random"};
+    uint64_t branches = 0;
+    for (uint64_t seed = 1; seed <= (MU_TSAN || MU_ASAN ? 16 : 80); seed++) {
+        fixture fixture;
+        model model = {{0}};
+        uint32_t devices = 1 + (seed / 4) % 3;
+        random_state = seed;
+        open_in_mode(&fixture, modes[seed % 4], devices, seed);
+        muster_buffer *buffer = ranges_of(&fixture, RANGES);
+        muster_graph *graph[3];
+        muster_run *run[6];
+        for (int g = 0; g < 3; g++) {
+            uint32_t jobs = 1 + below(LAYERED_JOBS);
+            uint64_t begin = random_state;
+            graph[g] = fixture_graph(&fixture);
+            for (uint32_t j = 0; j < jobs; j++) add_random(&fixture, graph[g], buffer, &model);
+            /* Submitted twice: what it does to the content is done again. */
+            run[2 * g] = fixture_submit(&fixture, graph[g]);
+            run[2 * g + 1] = fixture_submit(&fixture, graph[g]);
+            muster_graph *shadow = fixture_graph(&fixture);
+            random_state = begin;
+            for (uint32_t j = 0; j < jobs; j++) add_random(&fixture, shadow, buffer, &model);
+            muster_graph_destroy(shadow);
+        }
+        for (int r = 0; r < 6; r++) {
+            OK(muster_run_wait(run[r], fixture_wait_ns, &reported));
+            muster_run_destroy(run[r]);
+        }
+        for (uint32_t r = 0; r < RANGES; r++) expect_word(buffer, r, model.word[r]);
+        for (uint32_t d = 0; d < devices; d++) {
+            branches += stats_of(&fixture, (int)d).branch_bursts;
+            if (seed % 4 == 1) assert_int_equal(stats_of(&fixture, (int)d).bursts, 0);
+        }
+        fixture_close(&fixture);
+    }
+    assert_true(branches > 100);
+}
+
+/* Layers as wide as a burst, where each job comes after three of the layer before: what releases its successors while its own burst is
+ * still being filled must not have them in it, whatever their priority. */
+static void a_layer_does_not_share_branches_with_the_next(void **state) {
+    (void)state;
+    enum { WIDTH = 32, LAYERS = 20 };
+    static const char *const modes[] = {"auto", "always", "random"};
+    for (int m = 0; m < 9; m++) {
+        fixture fixture;
+        open_in_mode(&fixture, modes[m % 3], 1, (uint64_t)m);
+        muster_buffer *buffer = ranges_of(&fixture, WIDTH);
+        muster_graph *graph = fixture_graph(&fixture);
+        muster_job before[WIDTH] = {0};
+        uint32_t expected[WIDTH] = {0};
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            muster_job jobs[WIDTH];
+            for (uint32_t j = 0; j < WIDTH; j++) {
+                jobs[j] = add(&fixture, graph, buffer, j, 5, l + j);
+                expected[j] = expected[j] * 5 + l + j;
+                OK(muster_graph_set_priority(graph, jobs[j], m < 3 ? 0 : (int32_t)(l % 4), &reported));
+                for (uint32_t n = 0; l && n < 3; n++)
+                    OK(muster_graph_after(graph, jobs[j], before[(j + n) % WIDTH], &reported));
+            }
+            memcpy(before, jobs, sizeof jobs);
+        }
+        for (int r = 0; r < 3; r++) run_held(&fixture, graph);
+        for (uint32_t j = 0; j < WIDTH; j++) {
+            uint32_t value = 0;
+            for (int r = 0; r < 3; r++)
+                for (uint32_t l = 0; l < LAYERS; l++) value = value * 5 + l + j;
+            expect_word(buffer, j, value);
+        }
+        if (m % 3) assert_true(stats_of(&fixture, 0).branch_bursts > 0);
+        fixture_close(&fixture);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------- what is refused -- */
+
+/* The driver refuses a burst, and perhaps one of its launches too: that job fails alone. */
+static void a_refused_burst_is_sent_one_by_one(void **state) {
+    (void)state;
+    enum { JOBS = 300 };
+    for (int bad = 0; bad <= 1; bad++) {
+        char plan[512], spec[FIXTURE_SPEC_BYTES];
+        snprintf(
+            plan, sizeof plan,
+            "[{\"kind\": \"fail\", \"entry\": \"graph_launch\", \"device\": 0, \"nth\": 2, \"repeat\": 3, \"code\": "
+            "\"INVALID_VALUE\"}%s]",
+            bad ? ", {\"kind\": \"fail\", \"entry\": \"launch_kernel\", \"device\": 0, \"nth\": 20, \"code\": "
+                  "\"INVALID_VALUE\"}"
+                : "");
+        fixture_planned_spec(1, plan, spec);
+        muster_config config = {.struct_size = sizeof config, .sim = spec, .bursts = "always"};
+        fixture fixture;
+        fixture_open_with(&fixture, 1, &config);
+        muster_buffer *buffer = ranges_of(&fixture, JOBS);
+        muster_graph *graph = fixture_graph(&fixture);
+        for (uint32_t j = 0; j < JOBS; j++) add(&fixture, graph, buffer, j, 1, j + 1);
+        muster_run *run = fixture_submit(&fixture, graph);
+        muster_error error;
+        assert_int_equal(muster_run_wait(run, fixture_wait_ns, &error), bad ? MUSTER_LAUNCH_FAILED : MUSTER_OK);
+        int failed = 0;
+        for (uint32_t j = 0; j < JOBS; j++) {
+            void *pointer;
+            if (fixture_result(run, j).status == MUSTER_OK) {
+                expect_word(buffer, j, j + 1);
+                continue;
+            }
+            assert_int_equal(fixture_result(run, j).status, MUSTER_LAUNCH_FAILED);
+            FAILS(MUSTER_DATA_UNDEFINED, "",
+                  muster_buffer_acquire(buffer, (uint64_t)j * RANGE, WORDS * 4, MUSTER_READ, fixture_wait_ns, &pointer,
+                                        &reported));
+            failed++;
+        }
+        assert_int_equal(failed, bad);
+        muster_device_stats stats = stats_of(&fixture, 0);
+        assert_true(stats.branch_bursts > 0 && stats.burst_jobs < JOBS);
+        assert_int_equal(stats.launches, JOBS - failed);
+        muster_run_destroy(run);
+        fixture_close(&fixture);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------- what is kept -- */
+
+/* The device stands still while a graph is submitted, so that it is cut up as it was the last time: then its nodes hold what they are
+ * given, and only what was changed goes to the driver. */
+static void a_graph_submitted_again_is_encoded_once(void **state) {
+    (void)state;
+    enum { JOBS = 300 };
+    for (int chained = 0; chained <= 1; chained++) {
+        fixture fixture;
+        fixture_open(&fixture, 1);
+        muster_buffer *buffer = ranges_of(&fixture, JOBS);
+        muster_graph *graph = fixture_graph(&fixture);
+        for (uint32_t j = 0; j < JOBS; j++) add(&fixture, graph, buffer, chained ? 0 : j, 3, j);
+        uint64_t updates[6] = {0};
+        for (int r = 0; r < 6; r++) {
+            uint64_t before = counter(&fixture, "burst_updates");
+            uint32_t term = 4242;
+            for (uint32_t j = 0; r == 5 && j < 10; j++)
+                OK(muster_graph_set_argument(graph, 100 + j, 2, &term, sizeof term, &reported));
+            run_held(&fixture, graph);
+            updates[r] = counter(&fixture, "burst_updates") - before;
+        }
+        /* The first brings the memory; what one burst serves twice in a run is given anew. */
+        assert_true(updates[1] > 0);
+        assert_true(updates[4] < JOBS / 2);
+        assert_true(updates[5] <= updates[4] + 10 && updates[5] >= updates[4]);
+        fixture_close(&fixture);
+    }
+}
+
+/* Sixteen shapes of launch in random order, independent: each goes to a node of its shape. */
+static void mixed_launches_find_nodes_of_their_kind(void **state) {
+    (void)state;
+    enum { JOBS = 2048, RUNS = 6 };
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_buffer *buffer = ranges_of(&fixture, JOBS);
+    uint64_t reshapes = 0, jobs = 0;
+    random_state = 9;
+    for (int r = 0; r < RUNS; r++) {
+        muster_graph *graph = fixture_graph(&fixture);
+        for (uint32_t j = 0; j < JOBS; j++) add_wide(&fixture, graph, buffer, j, 1, j, 32 * (1 + below(16)));
+        uint64_t before = counter(&fixture, "burst_reshapes"), before_jobs = counter(&fixture, "burst_jobs");
+        run_held(&fixture, graph);
+        reshapes = counter(&fixture, "burst_reshapes") - before;
+        jobs = counter(&fixture, "burst_jobs") - before_jobs;
+        muster_graph_destroy(graph);
+    }
+    for (uint32_t j = 0; j < JOBS; j++) expect_word(buffer, j, RUNS * j);
+    assert_true(jobs > JOBS * 9 / 10);
+    assert_true(reshapes < jobs / 4); /* 15 of 16 without */
+    fixture_close(&fixture);
+}
+
+/* ------------------------------------------------------------------------------------------------- what serves best -- */
+
+/* As if all kinds had been made. */
+static void fill_pool(mu_burst_pool *pool) {
+    memset(pool, 0, sizeof *pool);
+    for (int k = 0; k < MU_BURST_KINDS; k++) pool->kinds[k].count = 1;
+}
+
+static uint32_t wanted_kinds(const mu_burst_pool *pool) {
+    uint32_t count = 0;
+    for (int k = 0; k < MU_BURST_KINDS; k++) count += pool->kinds[k].wanted;
+    return count;
+}
+
+static void kinds_are_chosen_by_what_they_cost(void **state) {
+    (void)state;
+    static mu_burst_pool pool;
+    fill_pool(&pool);
+    assert_null(mu_burst_pool_chain(&pool, 1));
+    static const uint32_t limits[][2] = {{2, 2}, {3, 2}, {31, 16}, {32, 32}, {127, 64}, {128, 128}, {100000, 128}};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        assert_int_equal(mu_burst_kind_capacity(&pool, mu_burst_pool_chain(&pool, limits[i][0])), limits[i][1]);
+    /* count, ns, fit, more; then branches, length (0: a chain) */
+    static const uint32_t cases[][6] = {
+        {64, 20000, 1000, 0, 32, 2},  /* long and small: side by side, as far as branches are worth their launch */
+        {256, 20000, 1000, 0, 32, 8}, /* more of them */
+        {64, 20000, 1, 0, 0, 0},      /* long, and one fills the device */
+        {256, 1, 1000, 1, 8, 32},     /* nothing but launching */
+        {128, 1, 1000, 0, 4, 32},     /**/
+        {8, 50000, 1000, 0, 8, 1},    /* a few long ones */
+        {2, 50000, 1000, 0, 2, 1},    /**/
+        {2, 1, 1000, 0, 0, 0},        /* two short ones */
+        {16, 1, 1000, 1, 0, 0},       /* a chain goes on with what follows */
+        {1, 50000, 1000, 1, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint32_t *c = cases[i];
+        mu_burst_kind *kind = mu_burst_pool_branches(&pool, c[0], c[1], c[2], c[3]);
+        if (c[4] == 0) {
+            assert_null(kind);
+            continue;
+        }
+        assert_non_null(kind);
+        assert_int_equal(mu_burst_kind_branches(&pool, kind), c[4]);
+        assert_int_equal(mu_burst_kind_capacity(&pool, kind), c[4] * c[5]);
+    }
+    assert_int_equal(wanted_kinds(&pool), 0);
+    /* Where the best was not made, it is asked for, and another serves meanwhile. */
+    mu_burst_kind *best = mu_burst_pool_branches(&pool, 64, 20000, 1000, false);
+    best->count = 0;
+    mu_burst_kind *second = mu_burst_pool_branches(&pool, 64, 20000, 1000, false);
+    assert_non_null(second);
+    assert_ptr_not_equal(second, best);
+    assert_true(best->wanted);
+    assert_int_equal(wanted_kinds(&pool), 1);
+    memset(&pool, 0, sizeof pool);
+    assert_null(mu_burst_pool_chain(&pool, 1000));
+    assert_null(mu_burst_pool_branches(&pool, 256, 1, 1000, true));
+    assert_null(mu_burst_pool_any(&pool, 256, true));
+}
+
+/* Kernels that are seen to take long get wide bursts, which are made while the device idles. */
+static void long_kernels_are_found_out(void **state) {
+    (void)state;
+    enum { JOBS = 64 };
+    muster_config config = {.struct_size = sizeof config, .sim = "{\"devices\": [{\"instructions_per_ns\": 0.001}]}"};
+    fixture fixture;
+    fixture_open_with(&fixture, 1, &config);
+    muster_buffer *buffer = ranges_of(&fixture, JOBS);
+    muster_graph *graph = fixture_graph(&fixture);
+    for (uint32_t j = 0; j < JOBS; j++) add(&fixture, graph, buffer, j, 1, j);
+    uint32_t runs = 0;
+    uint64_t bursts = 0;
+    /* At last all 64 go out as one burst, of a width that is not there at the start. */
+    for (; bursts != 1 && runs < 2000; runs++) {
+        uint64_t before = counter(&fixture, "bursts");
+        fixture_run(&fixture, graph);
+        bursts = counter(&fixture, "bursts") - before;
+    }
+    assert_int_equal(bursts, 1);
+    for (uint32_t j = 0; j < JOBS; j++) expect_word(buffer, j, runs * j);
+    fixture_close(&fixture);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_backlog_of_independent_jobs_is_sent_in_branches),
+        cmocka_unit_test(dependent_jobs_are_sent_in_chains),
+        cmocka_unit_test(modes_are_what_they_say),
+        cmocka_unit_test(every_mode_keeps_the_order_of_dependent_jobs),
+        cmocka_unit_test(a_layer_does_not_share_branches_with_the_next),
+        cmocka_unit_test(a_refused_burst_is_sent_one_by_one),
+        cmocka_unit_test(a_graph_submitted_again_is_encoded_once),
+        cmocka_unit_test(mixed_launches_find_nodes_of_their_kind),
+        cmocka_unit_test(kinds_are_chosen_by_what_they_cost),
+        cmocka_unit_test(long_kernels_are_found_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
