@@ -973,6 +973,18 @@ typedef struct muster_job_result {
 MUSTER_API muster_status muster_run_job_result(const muster_run *run, muster_job job, muster_job_result *result,
                                                muster_error *error);
 
+typedef struct muster_shard_result {
+    size_t struct_size;
+    muster_status status;
+    int device;                   /* where it ran; MUSTER_ANY_DEVICE if it did not */
+    uint64_t first_block, blocks; /* of the dispatch's grid: those it ran, and how many are in the shards before */
+} muster_shard_result;
+
+/* Of one shard of a dispatch, counted along the axis from 0 to muster_job_result.shards - 1; an unsharded dispatch is one.
+ * OUT_OF_RANGE: there is no such shard, as of jobs that are no dispatch. Else as muster_run_job_result. */
+MUSTER_API muster_status muster_run_shard_result(const muster_run *run, muster_job job, uint32_t shard,
+                                                 muster_shard_result *result, muster_error *error);
+
 /* Ends the run early: jobs that have not been handed to their device, and host jobs that have not been called, end as CANCELLED, and
  * what they would have written is undefined; the others go on to their end. Returns at once; muster_run_wait tells when it is over, and gives CANCELLED
  * unless a job before failed otherwise. A run that waits for earlier runs or for a released buffer still takes its turn. A run
@@ -1022,6 +1034,7 @@ typedef struct muster_device_stats {
     uint64_t branch_bursts;      /* bursts of independent launches, which the device may run side by side */
     uint64_t slow_callbacks;     /* enqueue callbacks that did not return within enqueue_limit_ns */
     uint64_t placements_refused; /* jobs that came here because the placement policy named no candidate */
+    uint64_t waves;              /* shards of dispatches that are cut smaller because memory is short */
 } muster_device_stats;
 
 MUSTER_API muster_status muster_device_get_stats(const muster_runtime *runtime, int index, muster_device_stats *stats,

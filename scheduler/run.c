@@ -322,46 +322,6 @@ muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error
     return status;
 }
 
-muster_status muster_run_job_result(const muster_run *run, muster_job job, muster_job_result *result,
-                                    muster_error *error) {
-    muster_status status = mu_handle_check(run, MU_TAG_RUN, NULL, "run", error);
-    if (status) return status;
-    if (!result) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "result is NULL");
-    if (result->struct_size != sizeof *result)
-        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
-                       "result->struct_size is %zu; set it to sizeof(muster_job_result), %zu", result->struct_size,
-                       sizeof *result);
-    if (run->open) run = mu_open_run_part(run, job);
-    if (!run) return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u: no graph with that job was added to the run", job);
-    const muster_graph *graph = run->graph;
-    const muster_job number = job;
-    job -= run->first_job;
-    if (job >= graph->job_count)
-        return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u: the graph has %zu jobs", job, graph->job_count);
-    muster_job_result found = {sizeof found, MUSTER_OK, MUSTER_ANY_DEVICE, 0};
-    muster_status caused = MUSTER_OK;
-    for (uint32_t i = graph->job_nodes[job]; i < mu_graph_job_end(graph, job); i++) {
-        const mu_task *task = &run->tasks[i];
-        if (atomic_load_explicit(&task->state, memory_order_acquire) != MU_TASK_ENDED)
-            return mu_fail(error, MUSTER_INVALID_STATE, "job %u has not ended; wait for the run first", number);
-        muster_status own = (muster_status)task->status;
-        if (own == MUSTER_PREDECESSOR_FAILED)
-            caused = own;
-        else if (own && !found.status)
-            found.status = own;
-        const mu_node *node = &graph->nodes[i];
-        if (node->kind == MU_NODE_DISPATCH && !(node->flags & (MU_NODE_BUILT_IN | MU_NODE_REPEAT)) &&
-            found.shards++ == 0)
-            found.device = task->device;
-        else if (found.shards == 0)
-            found.device = task->device;
-    }
-    if (!found.status) found.status = caused;
-    if (found.shards == 0) found.shards = 1;
-    *result = found;
-    return MUSTER_OK;
-}
-
 muster_status muster_run_cancel(muster_run *run, muster_error *error) {
     muster_status status = mu_handle_check(run, MU_TAG_RUN, NULL, "run", error);
     if (!status) mu_run_stop(run, MUSTER_CANCELLED);

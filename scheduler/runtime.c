@@ -422,6 +422,7 @@ muster_status muster_device_get_stats(const muster_runtime *runtime, int index, 
         .branch_bursts = count(&counters->branch_bursts),
         .slow_callbacks = count(&counters->slow_callbacks),
         .placements_refused = count(&counters->placements_refused),
+        .waves = count(&counters->waves),
     };
     fill(stats, stats->struct_size, &found, sizeof found);
     return MUSTER_OK;

@@ -54,6 +54,7 @@ static void null_is_refused_everywhere(void **state) {
     muster_device_info info = {.struct_size = sizeof info};
     muster_device_stats stats = {.struct_size = sizeof stats};
     muster_job_result result = {.struct_size = sizeof result};
+    muster_shard_result shard = {.struct_size = sizeof shard};
     muster_program *program;
     muster_kernel *kernel;
     muster_buffer *buffer;
@@ -95,6 +96,10 @@ static void null_is_refused_everywhere(void **state) {
     NO(muster_run_wait(NULL, 0, &reported));
     NO(muster_run_job_result(NULL, 0, &result, &reported));
     NO(muster_run_job_result(own.run, 0, NULL, &reported));
+    NO(muster_run_shard_result(NULL, 0, 0, &shard, &reported));
+    NO(muster_run_shard_result(own.run, 0, 0, NULL, &reported));
+    shard.struct_size = 0;
+    NO(muster_run_shard_result(own.run, 0, 0, &shard, &reported));
 }
 
 static void destroying_null_does_nothing(void **state) {

@@ -45,6 +45,8 @@ static void wait_returns_when_its_time_is_over(void **state) {
     FAILS(MUSTER_TIMEOUT, "", muster_run_wait(run, 3000000, &reported));
     muster_job_result result = {.struct_size = sizeof result, .status = MUSTER_INTERNAL, .shards = 99};
     FAILS(MUSTER_INVALID_STATE, "0", muster_run_job_result(run, 0, &result, &reported));
+    muster_shard_result shard = {.struct_size = sizeof shard};
+    FAILS(MUSTER_INVALID_STATE, "0", muster_run_shard_result(run, 0, 0, &shard, &reported));
     assert_int_equal(result.status, MUSTER_INTERNAL); /* untouched */
     assert_int_equal(result.shards, 99);
     fixture_hold_all(&fixture, false);

@@ -59,6 +59,12 @@ static void check_cut(const fixture *fixture, uint32_t devices, uint32_t axis, u
     for (uint32_t slice = 0; slice < slices; found++) {
         const row *first = &rows[(uint64_t)slice * lower];
         uint32_t length = (uint32_t)first->grid[axis];
+        muster_shard_result shard = {.struct_size = sizeof shard};
+        OK(muster_run_shard_result(run, job, found, &shard, &reported));
+        assert_int_equal(shard.status, MUSTER_OK);
+        assert_int_equal(shard.first_block, (uint64_t)slice * lower);
+        assert_int_equal(shard.blocks, (uint64_t)length * lower);
+        assert_in_range(shard.device, 0, devices - 1);
         assert_in_range(length, 1, slices - slice);
         uint64_t offset = slice * slice_elements, end = (slice + length) * slice_elements;
         if (end > total || slice + length == slices) end = total;
@@ -75,6 +81,8 @@ static void check_cut(const fixture *fixture, uint32_t devices, uint32_t axis, u
         slice += length;
     }
     assert_int_equal(found, shards);
+    muster_shard_result beyond = {.struct_size = sizeof beyond};
+    FAILS(MUSTER_OUT_OF_RANGE, "shard|job", muster_run_shard_result(run, job, shards, &beyond, &reported));
     assert_true(largest - smallest <= 1); /* equal devices get equal parts */
     free(rows);
     muster_run_destroy(run);
