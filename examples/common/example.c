@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { DEFAULT_SIMULATED_DEVICES = 2, MOST_DEVICES = 1024, MOST_ACTORS = 16 };
 
@@ -77,11 +78,48 @@ example_parsed example_option(example_options *options, int argc, char **argv, i
     return bad ? EXAMPLE_BAD : EXAMPLE_NOT_MINE;
 }
 
+/* Ends the program. */
+static void tell_usage(const example_options *options, FILE *to) {
+    fprintf(to,
+            "usage: %s [options]\n%s"
+            "  --driver cuda|sim|auto  the CUDA driver, the simulator, or (default) the first that works\n"
+            "  --devices N             use N devices\n"
+            "  --actors N              N actors on each device\n",
+            options->name, options->usage ? options->usage : "");
+    exit(to == stdout ? 0 : 2);
+}
+
+static example_parsed take_setting(const char *name, const example_setting *setting, int argc, char **argv, int *at) {
+    int bad = 0;
+    const char *value = example_value(name, setting->option, argc, argv, at, &bad);
+    if (!value) return bad ? EXAMPLE_BAD : EXAMPLE_NOT_MINE;
+    if (setting->text) *setting->text = value;
+    if (setting->number && !example_number(name, setting->option, value, setting->low, setting->high, setting->number))
+        return EXAMPLE_BAD;
+    return EXAMPLE_TAKEN;
+}
+
+void example_parse(example_options *options, const example_setting *settings, size_t count, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        example_parsed parsed = example_option(options, argc, argv, &i);
+        for (size_t s = 0; parsed == EXAMPLE_NOT_MINE && s < count; s++)
+            parsed = take_setting(options->name, &settings[s], argc, argv, &i);
+        if (parsed == EXAMPLE_TAKEN) continue;
+        if (parsed == EXAMPLE_BAD) exit(2);
+        if (strcmp(argv[i], "--help") == 0) tell_usage(options, stdout);
+        fprintf(stderr, "%s: unknown option %s\n", options->name, argv[i]);
+        tell_usage(options, stderr);
+    }
+}
+
 static muster_status create_on(const char *driver, const example_options *options, muster_runtime **runtime,
                                muster_error *error) {
     uint32_t devices = options->devices;
-    muster_config config = {
-        .struct_size = sizeof config, .driver = driver, .device_count = devices, .actors_per_device = options->actors};
+    muster_config config = {.struct_size = sizeof config,
+                            .driver = driver,
+                            .device_count = devices,
+                            .actors_per_device = options->actors,
+                            .budget_bytes = options->budget_bytes};
     char machine[32];
     /* The simulated machine is ours to describe, unless the user described one. */
     if (driver && strcmp(driver, "sim") == 0 && !getenv("MUSTER_SIM")) {
@@ -123,4 +161,17 @@ muster_runtime *example_runtime_create(const example_options *options) {
 void example_complain(const char *name, const char *doing, const muster_error *error) {
     fprintf(stderr, "%s: %s: %s (%s: %s)\n", name, doing, error->message, muster_status_name(error->status),
             muster_recovery_name(muster_status_recovery(error->status)));
+}
+
+int example_runtime_destroy(const example_options *options, muster_runtime *runtime) {
+    muster_error error;
+    if (muster_runtime_destroy(runtime, MUSTER_FOREVER, &error) == MUSTER_OK) return 0;
+    example_complain(options->name, "cannot stop Muster", &error);
+    return 1;
+}
+
+double example_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
