@@ -151,6 +151,8 @@ PROGRAMS = [
     program("bench", "//tests/bench:gaps_bench"),
     program("bench", "//tests/bench:idle_bench"),
     program("bench", "//tests/bench:job_memory_bench", args = "--jobs 10000000"),
+    program("bench", "//tests/bench:scaling_bench", seconds = 600),
+    program("bench", "//tests/bench:scaling_bench", args = "--devices 1 --actors 4", seconds = 600),
     program("bench", "//tests/bench:host_cost_bench", seconds = 600),
     program("bench", "//tests/bench:stream_bench"),
     program("bench", "//tests/bench:transfer_bench", seconds = 600),
