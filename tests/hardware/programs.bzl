@@ -143,6 +143,7 @@ PROGRAMS = [
     program("bench", "//tests/bench:mixed_kernels_bench"),
     program("bench", "//tests/bench:patterns_bench"),
     program("bench", "//tests/bench:replay_bench"),
+    program("bench", "//tests/bench:shard_bench"),
     program("bench", "//tests/bench:latency_bench"),
     program("bench", "//tests/bench:branches_bench"),
     program("bench", "//tests/bench:burst_bench"),
