@@ -27,6 +27,10 @@ enum {
     /* A buffer up to this size gets one device copy of the whole, so that accesses to parts of it never move it. */
     MU_WHOLE_COPY_BYTES = 32 << 20,
 
+    /* Ranges of a buffer that lie in one array of its range table (scheduler/ranges.h). To cut 100,000 out in any order costs 0.3 us each
+     * with their jobs' dependencies, 0.7 us with a million; in one array it was 36 us. */
+    MU_RANGES_CHUNK_ITEMS = 64,
+
     /* Parts of one dispatch, and how many of them should fit on a device at once when all of it does not: one that arrives, one that
      * runs, one that is written back, and room for the three to be of different lengths. */
     MU_MAX_SHARDS = 65536,

@@ -13,15 +13,15 @@
 
 /* Where a segment can be copied from: a device that is reached directly, best where its copy is complete, then where it is enqueued;
  * the host; a device that is reached by way of the host only. MUSTER_ANY_DEVICE: the host. */
-static int choose_source(const mu_task_binding *b, const mu_coherence *table, uint32_t segment) {
+static int choose_source(const mu_task_binding *b, const mu_coherence *table, const mu_segment *segment) {
     enum { DONE, CLOSED, OPEN, HOST, INDIRECT };
-    mu_location_mask valid = table->segments[segment].valid;
+    mu_location_mask valid = segment->valid;
     const muster_runtime *runtime = b->actor->runtime;
     int best = MUSTER_ANY_DEVICE, best_rank = valid & MU_LOCATION_HOST ? HOST : INDIRECT + 1;
     for (int d = 0; d < (int)table->device_count; d++) {
         if (!(valid & MU_LOCATION_DEVICE(d))) continue;
         const mu_timeline *timeline = &runtime->actors[d].timeline;
-        uint64_t stamp = mu_coherence_stamp(table, segment, d);
+        uint64_t stamp = segment->stamps[d];
         int rank = !(runtime->reach[b->actor->index] & MU_LOCATION_DEVICE(d)) ? INDIRECT
                    : mu_timeline_done(timeline) >= stamp                      ? DONE
                    : mu_timeline_closed(timeline) >= stamp                    ? CLOSED
@@ -57,10 +57,9 @@ static mu_bind wait_for_arrival(mu_task_binding *b, mu_arrival *arrival) {
 }
 
 /* A segment that is read and not valid here. */
-static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, uint32_t index, const mu_instance *instance,
-                               need *n) {
+static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, const mu_segment *segment,
+                               const mu_instance *instance, need *n) {
     const mu_coherence *table = &mu_access_buffer(b, access)->coherence;
-    const mu_segment *segment = &table->segments[index];
     mu_actor *actor = b->actor;
     if (segment->undefined) return undefined(b, segment);
     n->covered = false;
@@ -71,7 +70,7 @@ static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, uint
     if (instance && mu_actor_is_behind(actor, actor->index, instance->last_use))
         return wait_for_epoch(b, actor->index, instance->last_use, MU_BIND_EPOCH);
     if (segment->zero) return MU_BOUND;
-    int source = choose_source(b, table, index);
+    int source = choose_source(b, table, segment);
     if (source == MUSTER_ANY_DEVICE) {
         n->staged |= mu_arrival_is_staged(mu_access_buffer(b, access), high - low);
         return MU_BOUND;
@@ -81,7 +80,7 @@ static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, uint
         n->high = high;
         return MU_BIND_DETOUR;
     }
-    uint64_t stamp = mu_coherence_stamp(table, index, source);
+    uint64_t stamp = segment->stamps[source];
     if (mu_timeline_closed(&actor->runtime->actors[source].timeline) < stamp)
         return wait_for_epoch(b, source, stamp, MU_BIND_AWAIT);
     if (mu_actor_is_behind(actor, source, stamp)) return wait_for_epoch(b, source, stamp, MU_BIND_EPOCH);
@@ -106,11 +105,11 @@ static mu_bind look_at(mu_task_binding *b, const mu_access *access, need *n) {
         mu_instance_range(b, access, &low, &high);
         mu_parts_add(&n->missing, access->buffer, low, high);
     }
-    if (access->mode & MUSTER_READ)
-        for (uint32_t i = mu_coherence_find(table, access->low);
-             result == MU_BOUND && i < table->count && table->segments[i].low < access->high; i++)
-            if (!(table->segments[i].valid & MU_LOCATION_DEVICE(actor->index)))
-                result = look_at_missing(b, access, i, instance, n);
+    mu_range_cursor at;
+    const mu_segment *segment = access->mode & MUSTER_READ ? mu_coherence_first(table, &at, access->low) : NULL;
+    for (; result == MU_BOUND && segment && segment->low < access->high; segment = mu_coherence_next(table, &at))
+        if (!(segment->valid & MU_LOCATION_DEVICE(actor->index)))
+            result = look_at_missing(b, access, segment, instance, n);
     mu_coherence_unlock(table);
     if (result == MU_BIND_DETOUR) {
         b->detour = mu_detour_take(actor, buffer, n->low, n->high, b->error);
@@ -145,8 +144,9 @@ static bool next_piece(mu_task_binding *b, mu_coherence *table, uint64_t at, uin
     int me = b->actor->index;
     bool found = false;
     mu_coherence_lock(table);
-    for (uint32_t i = mu_coherence_find(table, at); i < table->count && table->segments[i].low < end; i++) {
-        const mu_segment *segment = &table->segments[i];
+    mu_range_cursor cursor;
+    const mu_segment *segment = mu_coherence_first(table, &cursor, at);
+    for (; segment && segment->low < end; segment = mu_coherence_next(table, &cursor)) {
         if (segment->valid & MU_LOCATION_DEVICE(me)) continue;
         uint64_t low = segment->low > at ? segment->low : at;
         uint64_t high = segment->high < end ? segment->high : end;
@@ -155,7 +155,7 @@ static bool next_piece(mu_task_binding *b, mu_coherence *table, uint64_t at, uin
         if (out->undefined) out->lost = *segment;
         found = true;
         if (segment->zero || out->undefined) break;
-        out->source = choose_source(b, table, i);
+        out->source = choose_source(b, table, segment);
         if (out->source == MUSTER_ANY_DEVICE) break;
         /* A device may hold the segment in several instances: take it instance by instance. */
         for (mu_instance *held = table->instances[out->source]; held; held = held->next) {
@@ -163,7 +163,7 @@ static bool next_piece(mu_task_binding *b, mu_coherence *table, uint64_t at, uin
             if (held->high < out->high) out->high = held->high;
             out->instance = held;
             out->address = held->address + (low - held->low);
-            out->stamp = mu_coherence_stamp(table, i, out->source);
+            out->stamp = segment->stamps[out->source];
             atomic_fetch_add_explicit(&held->pins, 1, memory_order_relaxed);
             break;
         }
@@ -271,9 +271,10 @@ static mu_address use_instance(mu_task_binding *b, mu_instance *instance, const 
 
 /* It was brought here, but may have been lost on the way. */
 static bool is_valid_here(const mu_coherence *table, const mu_access *access, int me, mu_segment *gone) {
-    for (uint32_t i = mu_coherence_find(table, access->low); i < table->count && table->segments[i].low < access->high;
-         i++) {
-        *gone = table->segments[i];
+    mu_range_cursor at;
+    const mu_segment *segment = mu_coherence_first(table, &at, access->low);
+    for (; segment && segment->low < access->high; segment = mu_coherence_next(table, &at)) {
+        *gone = *segment;
         if (!(gone->valid & MU_LOCATION_DEVICE(me))) return false;
     }
     return true;
@@ -316,7 +317,7 @@ static mu_instance *find_bound(mu_task_binding *b, const mu_access *access, bool
     instance = mu_coherence_instance(table, me, access->low, access->high);
     bool bound = instance && !(instance->evicting && written);
     if (bound && (access->mode & MUSTER_READ)) {
-        const mu_segment *segment = &table->segments[mu_coherence_find(table, access->low)];
+        const mu_segment *segment = mu_coherence_find(table, access->low);
         bound = segment->high >= access->high && (segment->valid & MU_LOCATION_DEVICE(me));
         if (bound && !written)
             mu_coherence_remember(table, me, instance, segment->low > instance->low ? segment->low : instance->low,
@@ -444,9 +445,7 @@ void mu_bind_undefine(muster_run *run, const mu_node *node) {
         /* Out of host memory: mark more than was lost rather than less. */
         mu_coherence_changed(table);
         if (!mu_coherence_undefined(table, accesses[i].low, accesses[i].high))
-            for (uint32_t s = 0; s < table->count; s++)
-                if (table->segments[s].low < accesses[i].high && accesses[i].low < table->segments[s].high)
-                    table->segments[s].undefined = true;
+            mu_coherence_spoil(table, accesses[i].low, accesses[i].high);
         mu_coherence_unlock(table);
     }
 }

@@ -7,23 +7,20 @@
 
 muster_status mu_coherence_init(mu_coherence *table, uint64_t bytes, uint32_t device_count, bool host_content,
                                 muster_error *error) {
+    uint32_t segment_bytes = (uint32_t)(sizeof(mu_segment) + device_count * sizeof(uint64_t));
     memset(table, 0, sizeof *table);
     table->device_count = device_count;
-    table->capacity = 4;
-    table->segments = mu_alloc(table->capacity * sizeof *table->segments);
-    table->stamps = mu_alloc_zeroed((size_t)table->capacity * device_count, sizeof *table->stamps);
     table->instances = mu_alloc_zeroed(device_count, sizeof *table->instances);
     table->sights = mu_alloc_zeroed(device_count, sizeof *table->sights);
-    if (!table->segments || !table->stamps || !table->instances || !table->sights) {
-        mu_free(table->segments);
-        mu_free(table->stamps);
+    mu_segment *whole =
+        table->instances && table->sights ? mu_ranges_init(&table->segments, bytes, segment_bytes) : NULL;
+    if (!whole) {
         mu_free(table->instances);
         mu_free(table->sights);
-        return mu_fail_host_memory(error, "the range table of a buffer",
-                                   table->capacity * (sizeof *table->segments + device_count * sizeof *table->stamps));
+        return mu_fail_host_memory(error, "the range table of a buffer", 4 * (size_t)segment_bytes);
     }
-    table->segments[0] = (mu_segment){0, bytes, host_content ? MU_LOCATION_HOST : 0, false, !host_content, 0};
-    table->count = 1;
+    whole->valid = host_content ? MU_LOCATION_HOST : 0;
+    whole->zero = !host_content;
     atomic_init(&table->version, 1);
     pthread_mutex_init(&table->lock, NULL);
     return MUSTER_OK;
@@ -31,22 +28,9 @@ muster_status mu_coherence_init(mu_coherence *table, uint64_t bytes, uint32_t de
 
 void mu_coherence_destroy(mu_coherence *table) {
     pthread_mutex_destroy(&table->lock);
-    mu_free(table->segments);
-    mu_free(table->stamps);
+    mu_ranges_destroy(&table->segments);
     mu_free(table->instances);
     mu_free(table->sights);
-}
-
-uint32_t mu_coherence_find(const mu_coherence *table, uint64_t at) {
-    uint32_t low = 0, high = table->count - 1;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (at < table->segments[middle].high)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
 }
 
 mu_instance *mu_coherence_instance(const mu_coherence *table, int device, uint64_t low, uint64_t high) {
@@ -66,113 +50,74 @@ void mu_coherence_hull(const mu_coherence *table, int device, uint64_t *low, uin
     }
 }
 
-static uint64_t *stamps_of(mu_coherence *table, uint32_t segment) {
-    return table->stamps + (uint64_t)segment * table->device_count;
+static bool is_alike(const mu_segment *a, const mu_segment *b) {
+    return a->valid == b->valid && a->undefined == b->undefined && a->zero == b->zero && a->lost_on == b->lost_on;
 }
 
-/* Room for two more segments: what splitting at both ends of a range can add. */
-static bool make_room(mu_coherence *table) {
-    uint32_t needed = table->count + 2;
-    if (needed <= table->capacity) return true;
-    uint32_t capacity = table->capacity * 2;
-    mu_segment *segments = mu_realloc(table->segments, (size_t)capacity * sizeof *segments);
-    if (!segments) return false;
-    table->segments = segments;
-    uint64_t *stamps = mu_realloc(table->stamps, (size_t)capacity * table->device_count * sizeof *stamps);
-    if (!stamps) return false;
-    table->stamps = stamps;
-    table->capacity = capacity;
-    return true;
-}
-
-/* Makes `at` a boundary; returns the index of the segment that starts there. Room has been made. */
-static uint32_t split_at(mu_coherence *table, uint64_t at) {
-    if (at >= table->segments[table->count - 1].high) return table->count;
-    uint32_t index = mu_coherence_find(table, at);
-    mu_segment *segment = &table->segments[index];
-    if (segment->low == at) return index;
-    uint32_t after = table->count - index;
-    memmove(segment + 1, segment, after * sizeof *segment);
-    memmove(stamps_of(table, index + 1), stamps_of(table, index),
-            (size_t)after * table->device_count * sizeof *table->stamps);
-    table->count++;
-    segment[0].high = at;
-    segment[1].low = at;
-    return index + 1;
-}
-
-/* Joins equal neighbours in [first - 1, last + 1); a joined segment keeps the later stamps, which can only make a reader
- * wait for more than it needs. */
-static void merge_around(mu_coherence *table, uint32_t first, uint32_t last) {
-    if (first > 0) first--;
-    if (last < table->count) last++;
-    uint32_t kept = first;
-    for (uint32_t i = first + 1; i < last; i++) {
-        mu_segment *left = &table->segments[kept], *right = &table->segments[i];
-        if (left->valid == right->valid && left->undefined == right->undefined && left->zero == right->zero &&
-            left->lost_on == right->lost_on) {
-            left->high = right->high;
-            uint64_t *a = stamps_of(table, kept), *b = stamps_of(table, i);
+/* Joins equal neighbours among the segments from the one before `low` to the one behind `high`; a joined segment keeps the later
+ * stamps, which can only make a reader wait for more than it needs. */
+static void join_alike(mu_coherence *table, mu_range_cursor cursor, uint64_t low, uint64_t high) {
+    mu_segment *left = mu_ranges_seek(&table->segments, &cursor, low ? low - 1 : 0);
+    while (left && left->low < high) {
+        mu_range_cursor at = cursor;
+        uint64_t end = left->high;
+        for (mu_segment *right; end <= high && (right = mu_coherence_next(table, &at)) && is_alike(left, right);) {
             for (uint32_t d = 0; d < table->device_count; d++)
-                if (b[d] > a[d]) a[d] = b[d];
-        } else if (++kept != i) {
-            table->segments[kept] = *right;
-            memcpy(stamps_of(table, kept), stamps_of(table, i), table->device_count * sizeof *table->stamps);
+                if (right->stamps[d] > left->stamps[d]) left->stamps[d] = right->stamps[d];
+            end = right->high;
         }
+        if (end != left->high) mu_ranges_join(&table->segments, &cursor, end);
+        left = mu_coherence_next(table, &cursor);
     }
-    uint32_t removed = last - (kept + 1);
-    if (removed == 0) return;
-    memmove(&table->segments[kept + 1], &table->segments[last], (table->count - last) * sizeof *table->segments);
-    memmove(stamps_of(table, kept + 1), stamps_of(table, last),
-            (size_t)(table->count - last) * table->device_count * sizeof *table->stamps);
-    table->count -= removed;
 }
 
 typedef enum change { WRITTEN, COPIED, DROPPED, UNDEFINED, LOST } change;
 
+static void change_segment(mu_segment *segment, change what, int device, uint64_t epoch) {
+    mu_location_mask bit = device < 0 ? MU_LOCATION_HOST : MU_LOCATION_DEVICE(device);
+    switch (what) {
+        case WRITTEN:
+            segment->valid = bit;
+            segment->undefined = segment->zero = false;
+            segment->lost_on = 0;
+            break;
+        case COPIED:
+            if (segment->undefined) return;
+            segment->valid |= bit;
+            /* On the host it can still be filled elsewhere, which costs less than a copy. */
+            if (device >= 0) segment->zero = false;
+            break;
+        case DROPPED: segment->valid &= ~bit; return;
+        case UNDEFINED:
+        case LOST:
+            segment->valid = 0;
+            segment->undefined = true;
+            segment->zero = false;
+            segment->lost_on = what == LOST ? (int16_t)(device + 1) : 0;
+            return;
+    }
+    if (device >= 0) segment->stamps[device] = epoch;
+}
+
 static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what, int device, uint64_t epoch) {
     if (low >= high) return true;
-    if (!make_room(table)) return false;
+    mu_range_cursor cursor = {0, 0};
+    mu_segment *segment = mu_ranges_cut(&table->segments, &cursor, low, high);
+    if (!segment) return false;
     mu_coherence_changed(table);
-    uint32_t first = split_at(table, low);
-    uint32_t last = split_at(table, high);
-    mu_location_mask bit = device < 0 ? MU_LOCATION_HOST : MU_LOCATION_DEVICE(device);
-    for (uint32_t i = first; i < last; i++) {
-        mu_segment *segment = &table->segments[i];
-        switch (what) {
-            case WRITTEN:
-                segment->valid = bit;
-                segment->undefined = segment->zero = false;
-                segment->lost_on = 0;
-                break;
-            case COPIED:
-                if (segment->undefined) continue;
-                segment->valid |= bit;
-                /* On the host it can still be filled elsewhere, which costs less than a copy. */
-                if (device >= 0) segment->zero = false;
-                break;
-            case DROPPED: segment->valid &= ~bit; break;
-            case UNDEFINED:
-            case LOST:
-                segment->valid = 0;
-                segment->undefined = true;
-                segment->zero = false;
-                segment->lost_on = what == LOST ? (int16_t)(device + 1) : 0;
-                break;
-        }
-        if (device >= 0 && (what == WRITTEN || what == COPIED)) stamps_of(table, i)[device] = epoch;
-    }
-    merge_around(table, first, last);
+    mu_range_cursor at = cursor;
+    for (; segment && segment->low < high; segment = mu_coherence_next(table, &at))
+        change_segment(segment, what, device, epoch);
+    join_alike(table, cursor, low, high);
     return true;
 }
 
 bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch) {
     /* The usual case, an access to what is one segment already, changes it in place. */
-    uint32_t index = mu_coherence_find(table, low);
-    mu_segment *segment = &table->segments[index];
+    mu_segment *segment = mu_coherence_find(table, low);
     if (segment->low == low && segment->high == high && device >= 0 && segment->valid == MU_LOCATION_DEVICE(device) &&
         !segment->undefined && !segment->zero) {
-        stamps_of(table, index)[device] = epoch;
+        segment->stamps[device] = epoch;
         return true;
     }
     return update(table, low, high, WRITTEN, device, epoch);
@@ -194,10 +139,18 @@ bool mu_coherence_lost(mu_coherence *table, uint64_t low, uint64_t high, int dev
     return update(table, low, high, LOST, device, 0);
 }
 
+void mu_coherence_spoil(mu_coherence *table, uint64_t low, uint64_t high) {
+    mu_coherence_changed(table);
+    mu_range_cursor at;
+    mu_segment *segment = mu_coherence_first(table, &at, low);
+    for (; segment && segment->low < high; segment = mu_coherence_next(table, &at))
+        change_segment(segment, UNDEFINED, MUSTER_ANY_DEVICE, 0);
+}
+
 void mu_coherence_lose_device(mu_coherence *table, int device) {
     mu_coherence_changed(table);
-    for (uint32_t i = 0; i < table->count; i++) {
-        mu_segment *segment = &table->segments[i];
+    mu_range_cursor at;
+    for (mu_segment *segment = mu_coherence_first(table, &at, 0); segment; segment = mu_coherence_next(table, &at)) {
         if (!(segment->valid & MU_LOCATION_DEVICE(device))) continue;
         segment->valid &= ~MU_LOCATION_DEVICE(device);
         if (segment->valid) continue;
@@ -221,6 +174,8 @@ muster_status mu_segment_fail(const mu_segment *segment, muster_error *error) {
 }
 
 void mu_coherence_restamp(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch) {
-    for (uint32_t i = mu_coherence_find(table, low); i < table->count && table->segments[i].low < high; i++)
-        if (table->segments[i].valid & MU_LOCATION_DEVICE(device)) stamps_of(table, i)[device] = epoch;
+    mu_range_cursor at;
+    mu_segment *segment = mu_coherence_first(table, &at, low);
+    for (; segment && segment->low < high; segment = mu_coherence_next(table, &at))
+        if (segment->valid & MU_LOCATION_DEVICE(device)) segment->stamps[device] = epoch;
 }

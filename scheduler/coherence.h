@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "device/device.h"
+#include "scheduler/ranges.h"
 
 typedef uint64_t mu_location_mask;
 #define MU_LOCATION_HOST ((mu_location_mask)1 << 63)
@@ -50,10 +51,11 @@ typedef struct mu_instance {
 } mu_instance;
 
 typedef struct mu_segment {
-    uint64_t low, high;
+    uint64_t low, high; /* a mu_range */
     mu_location_mask valid;
     bool undefined, zero;
-    int16_t lost_on; /* undefined because of the loss of device lost_on - 1; 0: for another reason, or defined */
+    int16_t lost_on;   /* undefined because of the loss of device lost_on - 1; 0: for another reason, or defined */
+    uint64_t stamps[]; /* per device: the epoch of its dispatch lane after which the segment is valid there */
 } mu_segment;
 
 /* What a device's worker saw at its last look, so that it need not look again while nothing has changed: [low, high) is valid there,
@@ -73,10 +75,7 @@ typedef struct mu_coherence {
      * order of jobs allows as it does under the lock. */
     atomic_uint_fast64_t version;
     uint32_t device_count;
-    uint32_t count, capacity;
-    mu_segment *segments; /* sorted, adjacent, covering [0, bytes) */
-    /* stamps[i * device_count + d]: the epoch of device d's dispatch lane after which segment i is valid there. */
-    uint64_t *stamps;
+    mu_ranges segments;      /* of mu_segment, covering [0, bytes) */
     mu_instance **instances; /* one list per device */
     mu_sight *sights;        /* one per device */
 } mu_coherence;
@@ -113,8 +112,19 @@ static inline void mu_coherence_remember(mu_coherence *table, int device, mu_ins
         (mu_sight){atomic_load_explicit(&table->version, memory_order_relaxed), instance, low, high, written};
 }
 
-/* Index of the segment that holds byte `at`. */
-uint32_t mu_coherence_find(const mu_coherence *table, uint64_t at);
+/* The segment that holds byte `at`. Valid until the table changes. */
+static inline mu_segment *mu_coherence_find(const mu_coherence *table, uint64_t at) {
+    mu_range_cursor cursor = {0, 0};
+    return mu_ranges_seek(&table->segments, &cursor, at);
+}
+/* A walk over the segments that [low, high) meets: `for (s = first(low); s && s->low < high; s = next())`. */
+static inline mu_segment *mu_coherence_first(const mu_coherence *table, mu_range_cursor *cursor, uint64_t low) {
+    *cursor = (mu_range_cursor){0, 0};
+    return mu_ranges_seek(&table->segments, cursor, low);
+}
+static inline mu_segment *mu_coherence_next(const mu_coherence *table, mu_range_cursor *cursor) {
+    return mu_ranges_next(&table->segments, cursor);
+}
 
 /* The instance of device `device` that covers [low, high), or NULL. */
 mu_instance *mu_coherence_instance(const mu_coherence *table, int device, uint64_t low, uint64_t high);
@@ -130,6 +140,8 @@ bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int 
 bool mu_coherence_copied(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
 /* The content of [low, high) is lost. */
 bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high);
+/* Without memory for that: every segment that [low, high) meets is lost as a whole. Cannot fail. */
+void mu_coherence_spoil(mu_coherence *table, uint64_t low, uint64_t high);
 /* The same because `device` was lost, which would have written it. */
 bool mu_coherence_lost(mu_coherence *table, uint64_t low, uint64_t high, int device);
 /* `device` is lost: its copies of the whole buffer are, and what was valid there alone is undefined. Cannot fail. */
@@ -141,9 +153,5 @@ bool mu_coherence_dropped(mu_coherence *table, uint64_t low, uint64_t high, int 
 /* What is valid on `device` within [low, high) is so only after `epoch`, for its memory moves there. Stamps of a segment that
  * reaches beyond the range are raised as a whole, which only makes readers wait longer. */
 void mu_coherence_restamp(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
-
-static inline uint64_t mu_coherence_stamp(const mu_coherence *table, uint32_t segment, int device) {
-    return table->stamps[(uint64_t)segment * table->device_count + (uint32_t)device];
-}
 
 #endif

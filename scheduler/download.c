@@ -6,7 +6,7 @@
 
 /* ----------------------------------------------------------------------------------------------------------- pieces -- */
 
-muster_status mu_pieces_add(mu_piece **list, muster_buffer *buffer, uint32_t index, int device, uint64_t low,
+muster_status mu_pieces_add(mu_piece **list, muster_buffer *buffer, const mu_segment *segment, int device, uint64_t low,
                             uint64_t high, muster_error *error) {
     mu_coherence *table = &buffer->coherence;
     while (low < high) {
@@ -21,7 +21,7 @@ muster_status mu_pieces_add(mu_piece **list, muster_buffer *buffer, uint32_t ind
                             .buffer = buffer,
                             .low = low,
                             .high = end,
-                            .stamp = mu_coherence_stamp(table, index, device),
+                            .stamp = segment->stamps[device],
                             .instance = held};
         atomic_fetch_add_explicit(&held->pins, 1, memory_order_relaxed);
         *list = piece;
@@ -49,7 +49,7 @@ static void find_lacking(const mu_piece *piece, uint64_t *low, uint64_t *high) {
     const mu_coherence *table = &piece->buffer->coherence;
     *low = *high = piece->high;
     for (uint64_t at = piece->low; at < piece->high;) {
-        const mu_segment *segment = &table->segments[mu_coherence_find(table, at)];
+        const mu_segment *segment = mu_coherence_find(table, at);
         bool has = (segment->valid & MU_LOCATION_HOST) || segment->zero || segment->undefined;
         if (!has && *low == piece->high) *low = at;
         if (has && *low < at) {
@@ -184,8 +184,7 @@ muster_status mu_download_poll(mu_actor *actor, mu_download *download, bool *ove
 static void note_unchanged(const mu_actor *actor, const mu_piece *piece) {
     mu_coherence *table = &piece->buffer->coherence;
     for (uint64_t at = piece->low; at < piece->high;) {
-        uint32_t index = mu_coherence_find(table, at);
-        const mu_segment segment = table->segments[index];
+        const mu_segment segment = *mu_coherence_find(table, at);
         uint64_t high = segment.high < piece->high ? segment.high : piece->high;
         if (segment.valid & MU_LOCATION_DEVICE(actor->index))
             mu_coherence_copied(table, at, high, MUSTER_ANY_DEVICE, 0);

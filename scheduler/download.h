@@ -24,9 +24,9 @@ struct mu_piece {
     mu_staged_copy staged;
 };
 
-/* Any thread, with the lock of the buffer's table held. Adds pieces for [low, high), a part of segment `index` that is valid on
+/* Any thread, with the lock of the buffer's table held. Adds pieces for [low, high), a part of the segment, which is valid on
  * `device`, to the list: one for each instance. OUT_OF_HOST_MEMORY. */
-muster_status mu_pieces_add(mu_piece **list, muster_buffer *buffer, uint32_t index, int device, uint64_t low,
+muster_status mu_pieces_add(mu_piece **list, muster_buffer *buffer, const mu_segment *segment, int device, uint64_t low,
                             uint64_t high, muster_error *error);
 /* Any thread. Frees pieces that were not started. */
 void mu_pieces_drop(mu_piece *list);

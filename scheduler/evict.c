@@ -94,9 +94,10 @@ static bool detach(mu_actor *actor, mu_instance *instance) {
     mu_coherence *table = &instance->buffer->coherence;
     bool unique = false;
     mu_coherence_lock(table);
-    for (uint32_t i = mu_coherence_find(table, instance->low);
-         i < table->count && table->segments[i].low < instance->high; i++)
-        unique |= is_unique(&table->segments[i], actor->index);
+    mu_range_cursor at;
+    const mu_segment *segment = mu_coherence_first(table, &at, instance->low);
+    for (; segment && segment->low < instance->high; segment = mu_coherence_next(table, &at))
+        unique |= is_unique(segment, actor->index);
     bool dropped = !unique && mu_coherence_dropped(table, instance->low, instance->high, actor->index);
     if (dropped) {
         mu_instance **link = &table->instances[actor->index];
@@ -142,14 +143,13 @@ static muster_status plan_unique(const mu_actor *actor, const mu_instance *insta
     mu_coherence *table = &instance->buffer->coherence;
     muster_status status = MUSTER_OK;
     mu_coherence_lock(table);
-    uint32_t i = mu_coherence_find(table, instance->low);
-    for (; !status && i < table->count && table->segments[i].low < instance->high; i++) {
-        const mu_segment *segment = &table->segments[i];
+    mu_range_cursor at;
+    const mu_segment *segment = mu_coherence_first(table, &at, instance->low);
+    for (; !status && segment && segment->low < instance->high; segment = mu_coherence_next(table, &at))
         if (is_unique(segment, actor->index))
-            status = mu_pieces_add(pieces, instance->buffer, i, actor->index,
+            status = mu_pieces_add(pieces, instance->buffer, segment, actor->index,
                                    segment->low > instance->low ? segment->low : instance->low,
                                    segment->high < instance->high ? segment->high : instance->high, error);
-    }
     mu_coherence_unlock(table);
     return status;
 }

@@ -104,12 +104,12 @@ bool mu_fetch_start(mu_fetch *fetch) {
 /* ------------------------------------------------------------------------------------------------------------- plan -- */
 
 /* A device that has the segment already, else one where it is enqueued for sure, else any. */
-static int choose_source(const muster_runtime *runtime, const mu_coherence *table, uint32_t index) {
+static int choose_source(const muster_runtime *runtime, const mu_coherence *table, const mu_segment *segment) {
     int chosen = MUSTER_ANY_DEVICE, best = -1;
     for (int d = 0; d < (int)table->device_count; d++) {
-        if (!(table->segments[index].valid & MU_LOCATION_DEVICE(d))) continue;
+        if (!(segment->valid & MU_LOCATION_DEVICE(d))) continue;
         const mu_timeline *timeline = &runtime->actors[d].timeline;
-        uint64_t stamp = mu_coherence_stamp(table, index, d);
+        uint64_t stamp = segment->stamps[d];
         int rank = (mu_timeline_closed(timeline) >= stamp) + (mu_timeline_done(timeline) >= stamp);
         if (rank > best) chosen = d, best = rank;
     }
@@ -121,15 +121,15 @@ static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, mu
     mu_coherence *table = &range->buffer->coherence;
     muster_status status = MUSTER_OK;
     mu_coherence_lock(table);
-    uint32_t index = mu_coherence_find(table, range->low);
-    for (; !status && index < table->count && table->segments[index].low < range->high; index++) {
-        const mu_segment *segment = &table->segments[index];
+    mu_range_cursor at;
+    const mu_segment *segment = mu_coherence_first(table, &at, range->low);
+    for (; !status && segment && segment->low < range->high; segment = mu_coherence_next(table, &at)) {
         if (segment->zero || (segment->valid & MU_LOCATION_HOST)) continue;
-        int source = segment->undefined ? MUSTER_ANY_DEVICE : choose_source(fetch->runtime, table, index);
+        int source = segment->undefined ? MUSTER_ANY_DEVICE : choose_source(fetch->runtime, table, segment);
         if (source == MUSTER_ANY_DEVICE)
             status = mu_segment_fail(segment, error);
         else
-            status = mu_pieces_add(&fetch->parts[source].pieces, range->buffer, index, source,
+            status = mu_pieces_add(&fetch->parts[source].pieces, range->buffer, segment, source,
                                    segment->low > range->low ? segment->low : range->low,
                                    segment->high < range->high ? segment->high : range->high, error);
     }
@@ -162,9 +162,10 @@ void mu_fetch_plan(mu_fetch *fetch) {
 /* ------------------------------------------------------------------------------------------------------ what it means -- */
 
 static muster_status check_defined(const mu_coherence *table, const mu_fetch_range *range, muster_error *error) {
-    for (uint32_t i = mu_coherence_find(table, range->low); i < table->count && table->segments[i].low < range->high;
-         i++)
-        if (table->segments[i].undefined) return mu_segment_fail(&table->segments[i], error);
+    mu_range_cursor at;
+    const mu_segment *segment = mu_coherence_first(table, &at, range->low);
+    for (; segment && segment->low < range->high; segment = mu_coherence_next(table, &at))
+        if (segment->undefined) return mu_segment_fail(segment, error);
     return MUSTER_OK;
 }
 

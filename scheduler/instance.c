@@ -219,7 +219,7 @@ static void move_content(mu_task_binding *b, mu_coherence *table, const mu_insta
     uint64_t at = from->low;
     while (!*status && at < from->high) {
         mu_coherence_lock(table);
-        const mu_segment segment = table->segments[mu_coherence_find(table, at)];
+        const mu_segment segment = *mu_coherence_find(table, at);
         mu_coherence_unlock(table);
         uint64_t end = segment.high < from->high ? segment.high : from->high;
         if (segment.valid & MU_LOCATION_DEVICE(me)) {

@@ -75,9 +75,7 @@ void mu_loss_undefine(mu_actor *actor, muster_run *run, const mu_node *node, uin
         bool noted =
             lost ? mu_coherence_lost(table, low, high, actor->index) : mu_coherence_undefined(table, low, high);
         /* Out of host memory: mark more than was lost rather than less. */
-        for (uint32_t s = mu_coherence_find(table, low); !noted && s < table->count && table->segments[s].low < high;
-             s++)
-            table->segments[s].valid = 0, table->segments[s].undefined = true, table->segments[s].zero = false;
+        if (!noted) mu_coherence_spoil(table, low, high);
         mu_coherence_unlock(table);
         mark(&actor->runtime->losses, buffer, low, high, actor->index, epoch);
     }
@@ -108,12 +106,11 @@ static void judge_transfer(mu_actor *actor, const mu_transfer *transfer, uint64_
     mu_coherence *table = &transfer->buffer->coherence;
     mu_coherence_lock(table);
     mu_coherence_changed(table);
-    for (uint32_t i = mu_coherence_find(table, transfer->low);
-         i < table->count && table->segments[i].low < transfer->high; i++) {
-        mu_segment *segment = &table->segments[i];
+    mu_range_cursor at;
+    mu_segment *segment = mu_coherence_first(table, &at, transfer->low);
+    for (; segment && segment->low < transfer->high; segment = mu_coherence_next(table, &at)) {
         /* Whoever wrote it since came after us, touches the mark, and fails too. */
-        if (!(segment->valid & MU_LOCATION_DEVICE(actor->index)) || mu_coherence_stamp(table, i, actor->index) < number)
-            continue;
+        if (!(segment->valid & MU_LOCATION_DEVICE(actor->index)) || segment->stamps[actor->index] < number) continue;
         /* Other devices may have it from here. What the host has is right: nothing comes there that is not judged. */
         segment->valid &= MU_LOCATION_HOST;
         if (segment->valid) continue;

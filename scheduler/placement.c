@@ -47,9 +47,9 @@ static void count_missing(const muster_runtime *runtime, const muster_graph *gra
         mu_location_mask holders = 0;
         mu_coherence *table = &graph->buffers[access->buffer].buffer->coherence;
         mu_coherence_lock(table);
-        for (uint32_t s = mu_coherence_find(table, access->low);
-             s < table->count && table->segments[s].low < access->high; s++) {
-            const mu_segment *segment = &table->segments[s];
+        mu_range_cursor at;
+        const mu_segment *segment = mu_coherence_first(table, &at, access->low);
+        for (; segment && segment->low < access->high; segment = mu_coherence_next(table, &at)) {
             if (segment->zero || segment->undefined) continue;
             holders |= segment->valid & ~MU_LOCATION_HOST;
             if (!(access->mode & MUSTER_READ)) continue;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "scheduler/buffer.h"
 #include "scheduler/graph.h"
+#include "scheduler/ranges.h"
 
 /* A list of readers, newest first; pieces that were split share their tails. */
 typedef struct reader {
@@ -18,18 +19,13 @@ typedef struct reader {
 } reader;
 
 typedef struct piece {
-    uint64_t low, high;
+    uint64_t low, high;       /* a mu_range */
     uint32_t writer, readers; /* MU_NONE: none */
 } piece;
 
-typedef struct track {
-    piece *pieces; /* sorted, adjacent, covering the buffer */
-    size_t count, capacity;
-} track;
-
 typedef struct sealing {
     muster_graph *graph;
-    track *tracks; /* per buffer */
+    mu_ranges *tracks; /* per buffer: of pieces that cover it; zeroed until the first access */
     reader *readers;
     size_t reader_count, reader_capacity;
     uint32_t *seen; /* per node: the last node that took it as a predecessor, + 1 */
@@ -45,48 +41,22 @@ static bool add_pred(sealing *s, uint32_t node, uint32_t pred) {
     return true;
 }
 
-static size_t find_piece(const track *t, uint64_t at) {
-    size_t low = 0, high = t->count - 1;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (at < t->pieces[middle].high)
-            high = middle;
-        else
-            low = middle + 1;
+/* The first piece of the range, which ends where pieces do. NULL: out of host memory. */
+static piece *open_range(sealing *s, const mu_access *access, mu_range_cursor *at) {
+    mu_ranges *track = &s->tracks[access->buffer];
+    if (!track->chunk_count) {
+        piece *whole = mu_ranges_init(track, s->graph->buffers[access->buffer].buffer->bytes, sizeof(piece));
+        if (!whole) return NULL;
+        whole->writer = whole->readers = MU_NONE;
     }
-    return low;
-}
-
-/* Makes `at` a boundary; the index of the piece that starts there (count at the end). Room is there. */
-static size_t split_piece(track *t, uint64_t at) {
-    if (at == t->pieces[t->count - 1].high) return t->count;
-    size_t i = find_piece(t, at);
-    if (t->pieces[i].low == at) return i;
-    memmove(&t->pieces[i + 1], &t->pieces[i], (t->count - i) * sizeof *t->pieces);
-    t->count++;
-    t->pieces[i].high = at;
-    t->pieces[i + 1].low = at;
-    return i + 1;
-}
-
-static bool open_track(sealing *s, const mu_access *access, size_t *first, size_t *last) {
-    track *t = &s->tracks[access->buffer];
-    if (t->count == 0) {
-        if (!mu_grow(&t->pieces, &t->capacity, 4, sizeof *t->pieces)) return false;
-        t->pieces[t->count++] = (piece){0, s->graph->buffers[access->buffer].buffer->bytes, MU_NONE, MU_NONE};
-    }
-    if (!mu_grow(&t->pieces, &t->capacity, t->count + 2, sizeof *t->pieces)) return false;
-    *first = split_piece(t, access->low);
-    *last = split_piece(t, access->high);
-    return true;
+    return mu_ranges_cut(track, at, access->low, access->high);
 }
 
 static bool read_range(sealing *s, uint32_t node, const mu_access *access) {
-    size_t first, last;
-    if (!open_track(s, access, &first, &last)) return false;
-    track *t = &s->tracks[access->buffer];
-    for (size_t i = first; i < last; i++) {
-        piece *p = &t->pieces[i];
+    mu_range_cursor at = {0, 0};
+    piece *p = open_range(s, access, &at);
+    if (!p) return false;
+    for (; p && p->low < access->high; p = mu_ranges_next(&s->tracks[access->buffer], &at)) {
         if (p->writer != MU_NONE && !add_pred(s, node, p->writer)) return false;
         if (!mu_grow(&s->readers, &s->reader_capacity, s->reader_count + 1, sizeof *s->readers)) return false;
         s->readers[s->reader_count] = (reader){node, p->readers};
@@ -96,19 +66,17 @@ static bool read_range(sealing *s, uint32_t node, const mu_access *access) {
 }
 
 static bool write_range(sealing *s, uint32_t node, const mu_access *access) {
-    size_t first, last;
-    if (!open_track(s, access, &first, &last)) return false;
-    track *t = &s->tracks[access->buffer];
-    for (size_t i = first; i < last; i++) {
-        piece *p = &t->pieces[i];
+    mu_range_cursor first = {0, 0};
+    piece *p = open_range(s, access, &first);
+    if (!p) return false;
+    mu_ranges *track = &s->tracks[access->buffer];
+    for (mu_range_cursor at = first; p && p->low < access->high; p = mu_ranges_next(track, &at)) {
         if (p->readers == MU_NONE && p->writer != MU_NONE && p->writer != node && !add_pred(s, node, p->writer))
             return false;
         for (uint32_t r = p->readers; r != MU_NONE; r = s->readers[r].next)
             if (s->readers[r].node != node && !add_pred(s, node, s->readers[r].node)) return false;
     }
-    t->pieces[first] = (piece){access->low, access->high, node, MU_NONE};
-    memmove(&t->pieces[first + 1], &t->pieces[last], (t->count - last) * sizeof *t->pieces);
-    t->count -= last - first - 1;
+    *(piece *)mu_ranges_join(track, &first, access->high) = (piece){access->low, access->high, node, MU_NONE};
     return true;
 }
 
@@ -260,7 +228,7 @@ muster_status mu_graph_seal(muster_graph *graph, muster_error *error) {
         s.preds = succs = roots = NULL;
     }
     if (s.tracks)
-        for (size_t i = 0; i < graph->buffer_count; i++) mu_free(s.tracks[i].pieces);
+        for (size_t i = 0; i < graph->buffer_count; i++) mu_ranges_destroy(&s.tracks[i]);
     mu_free(s.tracks);
     mu_free(s.readers);
     mu_free(s.seen);

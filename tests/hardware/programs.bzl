@@ -116,6 +116,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:random_graph_test"),
     program("tests", "//tests/scheduler:random_graph_test", args = "--driver cuda --graphs 300"),
     program("tests", "//tests/scheduler:random_graph_test", args = "--driver cuda --devices 1 --actors 4 --graphs 100"),
+    program("tests", "//tests/scheduler:ranges_test"),
     program("tests", "//tests/scheduler:read_back_test"),
     program("tests", "//tests/scheduler:ready_test"),
     program("tests", "//tests/scheduler:run_test"),

@@ -21,16 +21,23 @@ enum { MIB = 1 << 20 };
 typedef enum location_state { INVALID, SHARED, MODIFIED, UNDEFINED } location_state;
 enum { HOST = -1 };
 
-static mu_segment segment_at(muster_buffer *buffer, uint64_t at) {
+typedef struct seen {
+    uint64_t high;
+    mu_location_mask valid;
+    bool undefined, zero;
+} seen;
+
+static seen segment_at(muster_buffer *buffer, uint64_t at) {
     mu_coherence *table = &buffer->coherence;
     mu_coherence_lock(table);
-    mu_segment segment = table->segments[mu_coherence_find(table, at)];
+    const mu_segment *segment = mu_coherence_find(table, at);
+    seen result = {segment->high, segment->valid, segment->undefined, segment->zero};
     mu_coherence_unlock(table);
-    return segment;
+    return result;
 }
 
 static location_state state_at(muster_buffer *buffer, uint64_t at, int location) {
-    mu_segment segment = segment_at(buffer, at);
+    seen segment = segment_at(buffer, at);
     mu_location_mask bit = location == HOST ? MU_LOCATION_HOST : MU_LOCATION_DEVICE(location);
     if (segment.undefined) return segment.valid ? INVALID : UNDEFINED; /* INVALID: the table contradicts itself */
     return !(segment.valid & bit) ? INVALID : segment.valid == bit ? MODIFIED : SHARED;
