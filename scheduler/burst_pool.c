@@ -170,11 +170,11 @@ mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, uint64_t 
 /* ------------------------------------------------------------------------------------------------------- measuring -- */
 
 static uint32_t fit_of(mu_actor *actor, const mu_node *node) {
-    const uint32_t *grid = node->as.dispatch.grid, *block = node->as.dispatch.block;
+    const uint32_t *grid = node->as.dispatch->grid, *block = node->as.dispatch->block;
     uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
     int each;
-    if (mu_occupancy_cache_get(actor->occupancy, node->as.dispatch.kernel->functions[actor->index],
-                               block[0] * block[1] * block[2], node->as.dispatch.dynamic_shared_bytes, &each, NULL))
+    if (mu_occupancy_cache_get(actor->occupancy, node->as.dispatch->kernel->functions[actor->index],
+                               block[0] * block[1] * block[2], node->as.dispatch->dynamic_shared_bytes, &each, NULL))
         return 1;
     uint64_t resident = (uint64_t)each * (uint64_t)mu_device_capability(actor->device)->multiprocessors;
     if (blocks == 0 || resident <= blocks) return 1;

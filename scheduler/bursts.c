@@ -162,12 +162,12 @@ static const mu_node *node_of(const mu_actor *actor, const mu_task *task) {
 /* A launch that will be asked into a burst. */
 static bool can_be_planned(const mu_actor *actor, const mu_node *node) {
     return node->kind == MU_NODE_DISPATCH && !(node->flags & (MU_NODE_COOPERATIVE | MU_NODE_SCRATCH)) &&
-           !node->as.dispatch.extra && node->as.dispatch.kernel->functions[actor->index];
+           !node->as.dispatch->extra && node->as.dispatch->kernel->functions[actor->index];
 }
 
 static uint32_t key_of(const mu_actor *actor, const mu_node *node) {
-    return mu_launch_key(node->as.dispatch.kernel->functions[actor->index], node->as.dispatch.grid,
-                         node->as.dispatch.block, node->as.dispatch.dynamic_shared_bytes);
+    return mu_launch_key(node->as.dispatch->kernel->functions[actor->index], node->as.dispatch->grid,
+                         node->as.dispatch->block, node->as.dispatch->dynamic_shared_bytes);
 }
 
 /* The queue's front, up to what is no plain launch or has another priority, with the keys. Returns how many. */

@@ -100,7 +100,8 @@ muster_status mu_callout_call(mu_actor *actor, const muster_run *run, const mu_n
     if (!atomic_load_explicit(&callout->armed, memory_order_seq_cst)) set_watch(callout, now);
     muster_error told;
     memset(&told, 0, sizeof told);
-    muster_status status = node->as.enqueue.call(node->as.enqueue.user, &context, &told);
+    const mu_callback *callback = &run->graph->callbacks[node->as.call.callback];
+    muster_status status = callback->enqueue.call(callback->enqueue.user, &context, &told);
     atomic_store_explicit(&callout->since_ns, 0, memory_order_release);
     muster_error left;
     muster_status restored = mu_device_restore(actor->device, &left);

@@ -194,7 +194,7 @@ static void leave_out_lost(planner *p) {
 /* What a slice takes on each device, as far as that is known; 0 on those that get none. */
 static void look_at_devices(planner *p) {
     const muster_runtime *runtime = p->graph->handle.runtime;
-    const uint32_t *grid = p->checked->grid;
+    const uint32_t *grid = p->checked->shape.grid;
     p->paces[0] = 1;
     if (p->devices == 1) return;
     muster_kernel *kernel = p->checked->dispatch->kernel;
@@ -305,7 +305,7 @@ muster_status mu_cut_plan(muster_graph *graph, muster_job job, const mu_checked_
                  .job = job,
                  .checked = checked,
                  .error = error,
-                 .extent = checked->grid[checked->axis],
+                 .extent = checked->shape.grid[checked->axis],
                  .devices = graph->handle.runtime->device_count};
     muster_status status = MUSTER_OK;
     uint32_t given = checked->dispatch->max_shards;

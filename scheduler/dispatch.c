@@ -70,8 +70,17 @@ static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t e
     return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a cut", index, (int)arg->cut);
 }
 
+/* What mu_arg_check_buffer would find nothing wrong with, mostly. */
+static inline bool is_good_buffer(const muster_graph *graph, const muster_arg *arg) {
+    const muster_buffer *buffer = arg->buffer;
+    return buffer && buffer->handle.tag == MU_TAG_BUFFER && buffer->handle.runtime == graph->handle.runtime &&
+           arg->offset_bytes < buffer->bytes && arg->bytes <= buffer->bytes - arg->offset_bytes &&
+           arg->access >= MUSTER_READ && arg->access <= MUSTER_READ_WRITE;
+}
+
 muster_status mu_arg_check_buffer(const muster_graph *graph, const muster_arg *arg, uint32_t index,
                                   muster_error *error) {
+    if (is_good_buffer(graph, arg)) return MUSTER_OK;
     muster_status status = mu_handle_check(arg->buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error);
     if (!status) status = mu_graph_check_range(arg->buffer, arg->offset_bytes, arg->bytes, "buffer", error);
     if (status) return name_argument(error, status, index);
@@ -177,8 +186,8 @@ static muster_status check_devices(const muster_graph *graph, const mu_checked_d
     const muster_dispatch *dispatch = checked->dispatch;
     const mu_shape_request request = {
         .kernel = dispatch->kernel,
-        .grid = checked->grid,
-        .block = checked->block,
+        .grid = checked->shape.grid,
+        .block = checked->shape.block,
         .cluster = checked->cluster,
         .dynamic_shared_bytes = dispatch->dynamic_shared_bytes,
         .cooperative = dispatch->flags & MUSTER_DISPATCH_COOPERATIVE,
@@ -260,6 +269,14 @@ static muster_status check_iterations(const muster_graph *graph, const muster_di
     return MUSTER_OK;
 }
 
+static mu_kernel_shape shape_of(const muster_dispatch *dispatch) {
+    const muster_dim3 grid = dispatch->grid, block = dispatch->block;
+    return (mu_kernel_shape){.kernel = dispatch->kernel,
+                             .grid = {grid.x, grid.y ? grid.y : 1, grid.z ? grid.z : 1},
+                             .block = {block.x, block.y ? block.y : 1, block.z ? block.z : 1},
+                             .dynamic_shared_bytes = dispatch->dynamic_shared_bytes};
+}
+
 static muster_status check_dispatch(const muster_graph *graph, const muster_dispatch *dispatch, bool shapes,
                                     mu_checked_dispatch *checked, muster_error *error) {
     if (!dispatch) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "dispatch is NULL");
@@ -294,9 +311,7 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
         return status;
     *checked = (mu_checked_dispatch){
         .dispatch = dispatch,
-        .grid = {dispatch->grid.x, dispatch->grid.y ? dispatch->grid.y : 1, dispatch->grid.z ? dispatch->grid.z : 1},
-        .block = {dispatch->block.x, dispatch->block.y ? dispatch->block.y : 1,
-                  dispatch->block.z ? dispatch->block.z : 1},
+        .shape = shape_of(dispatch),
         .axis = dispatch->shard_axis,
         .pin = dispatch->pin_device ? dispatch->device : MUSTER_ANY_DEVICE,
         .iterations = iterations,
@@ -311,9 +326,11 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
                        "clusters of %u blocks along axis %u cannot be cut along it; shard another axis",
                        checked->cluster[checked->axis], checked->axis);
     if (shapes && (status = check_devices(graph, checked, error))) return status;
-    if (sharded(dispatch) && checked->grid[checked->axis] == 0)
+    checked->everywhere = shapes && checked->pin == MUSTER_ANY_DEVICE && !dispatch->cluster.x && !dispatch->fallback &&
+                          !(dispatch->flags & MUSTER_DISPATCH_COOPERATIVE);
+    if (sharded(dispatch) && checked->shape.grid[checked->axis] == 0)
         return mu_fail(error, MUSTER_INVALID_GEOMETRY, "a grid of 0 blocks along axis %u cannot be cut", checked->axis);
-    return check_arguments(graph, dispatch, checked->grid[checked->axis], error);
+    return check_arguments(graph, dispatch, checked->shape.grid[checked->axis], error);
 }
 
 muster_status mu_graph_check_after(const muster_graph *graph, const muster_job *after, uint32_t count,
@@ -326,24 +343,50 @@ muster_status mu_graph_check_after(const muster_graph *graph, const muster_job *
     return MUSTER_OK;
 }
 
+/* The shape of one launch on whichever device, if the graph has checked such a one: then nothing but the arguments can be wrong. */
+static const mu_kernel_shape *shape_like_before(const muster_graph *graph, const muster_dispatch *dispatch) {
+    if (!dispatch || dispatch->struct_size != sizeof *dispatch || dispatch->flags || dispatch->pin_device ||
+        dispatch->shard_axis || dispatch->max_shards || dispatch->iterations || dispatch->fallback ||
+        dispatch->phase_count || dispatch->cluster.x || dispatch->barrier_counter || dispatch->priority)
+        return NULL;
+    const mu_kernel_shape wanted = shape_of(dispatch);
+    const mu_kernel_shape *known = mu_graph_find_shape(graph, &wanted);
+    return known && known->checked ? known : NULL;
+}
+
+static bool add_plain(muster_graph *graph, const muster_dispatch *dispatch, const mu_kernel_shape *shape,
+                      muster_job job) {
+    mu_node *node = mu_graph_add_node(graph, MU_NODE_DISPATCH, job, MUSTER_ANY_DEVICE);
+    if (!node) return false;
+    node->as.dispatch = shape;
+    for (uint32_t i = 0; i < dispatch->arg_count; i++)
+        if (!mu_graph_add_argument(graph, node, &dispatch->args[i])) return false;
+    return true;
+}
+
+static muster_status add_checked(muster_graph *graph, muster_job job, mu_checked_dispatch *checked,
+                                 muster_error *error) {
+    muster_status status = mu_graph_add_extra(graph, checked, &checked->shape.extra, error);
+    if (status) return status;
+    if (sharded(checked->dispatch)) return mu_shard_add(graph, job, checked, error);
+    return mu_shard_add_node(graph, job, checked, 0, checked->shape.grid[checked->axis], checked->pin, NULL, error);
+}
+
 muster_status mu_dispatch_add(muster_graph *graph, const muster_dispatch *dispatch, bool shapes, muster_job *job,
                               muster_error *error) {
     mu_checked_dispatch checked;
     muster_status status;
-    if ((status = mu_graph_check_open(graph, error)) ||
-        (status = check_dispatch(graph, dispatch, shapes, &checked, error)) ||
-        (status = mu_graph_check_after(graph, dispatch->after, dispatch->after_count, error)))
-        return status;
+    if ((status = mu_graph_check_open(graph, error))) return status;
+    const mu_kernel_shape *known = shape_like_before(graph, dispatch);
+    status =
+        known ? check_arguments(graph, dispatch, 1, error) : check_dispatch(graph, dispatch, shapes, &checked, error);
+    if (status || (status = mu_graph_check_after(graph, dispatch->after, dispatch->after_count, error))) return status;
     mu_graph_mark mark = mu_graph_get_mark(graph);
     muster_job added;
-    if (!mu_graph_add_job(graph, &added))
-        status = mu_fail_host_memory(error, "a job", sizeof(uint32_t));
-    else
-        status = mu_graph_add_extra(graph, &checked, &checked.extra, error);
-    if (!status && sharded(dispatch))
-        status = mu_shard_add(graph, added, &checked, error);
-    else if (!status)
-        status = mu_shard_add_node(graph, added, &checked, 0, checked.grid[checked.axis], checked.pin, NULL, error);
+    if (!mu_graph_add_job(graph, &added) || (known && !add_plain(graph, dispatch, known, added)))
+        status = mu_fail_host_memory(error, "a dispatch", sizeof(mu_node) + dispatch->arg_count * sizeof(mu_access));
+    else if (!known)
+        status = add_checked(graph, added, &checked, error);
     for (uint32_t i = 0; !status && i < dispatch->after_count; i++)
         if (!mu_graph_add_edges(graph, added, dispatch->after[i]))
             status = mu_fail_host_memory(error, "a dependency", sizeof(mu_edge));

@@ -110,23 +110,20 @@ static void fill_slots(const muster_run *run, const mu_node *node, const mu_addr
     }
 }
 
-/* The launch of a dispatch's kernel. */
-static mu_launch describe(const mu_actor *actor, const muster_run *run, const mu_node *node,
-                          const mu_address *addresses, arguments *arguments) {
+/* The launch of a dispatch's kernel; the rest of it is zero. */
+static void describe(const mu_actor *actor, const muster_run *run, const mu_node *node, const mu_address *addresses,
+                     arguments *arguments, mu_launch *launch) {
     fill_slots(run, node, addresses, arguments);
-    const muster_kernel *kernel = node->as.dispatch.kernel;
-    mu_launch launch = {
-        .function = kernel->functions[actor->index],
-        .kernel_name = kernel->name,
-        .dynamic_shared_bytes = node->as.dispatch.dynamic_shared_bytes,
-        .cooperative = node->flags & MU_NODE_COOPERATIVE,
-        .parameter_count = kernel->info.parameters_known ? kernel->info.parameter_count : node->parameter_count,
-        .parameters = arguments->slots,
-        .slot_count = node->parameter_count,
-    };
-    memcpy(launch.grid, node->as.dispatch.grid, sizeof launch.grid);
-    memcpy(launch.block, node->as.dispatch.block, sizeof launch.block);
-    return launch;
+    const mu_kernel_shape *shape = node->as.dispatch;
+    const muster_kernel *kernel = shape->kernel;
+    launch->function = kernel->functions[actor->index];
+    launch->kernel_name = kernel->name;
+    for (int i = 0; i < 3; i++) launch->grid[i] = shape->grid[i], launch->block[i] = shape->block[i];
+    launch->dynamic_shared_bytes = shape->dynamic_shared_bytes;
+    launch->cooperative = node->flags & MU_NODE_COOPERATIVE;
+    launch->parameter_count = kernel->info.parameters_known ? kernel->info.parameter_count : node->parameter_count;
+    launch->parameters = arguments->slots;
+    launch->slot_count = node->parameter_count;
 }
 
 static muster_status account(mu_actor *actor, const mu_launch *launch, muster_error *error) {
@@ -196,8 +193,9 @@ static muster_status launch(mu_actor *actor, const muster_run *run, const mu_tas
                             bool alone, muster_error *error) {
     arguments arguments;
     const mu_node *node = &run->graph->nodes[task->node];
-    mu_launch launch = describe(actor, run, node, addresses, &arguments);
-    if (launch.cooperative || node->as.dispatch.extra) return launch_special(actor, run, node, &launch, error);
+    mu_launch launch = {0};
+    describe(actor, run, node, addresses, &arguments, &launch);
+    if (launch.cooperative || node->as.dispatch->extra) return launch_special(actor, run, node, &launch, error);
     bool taken = false;
     muster_status status = MUSTER_OK;
     /* Scratch memory is not there any more when a burst is refused and launched again. */

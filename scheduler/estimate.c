@@ -8,12 +8,12 @@
 enum { MEASURED_COPY_BYTES = 1 << 20 };
 
 static uint64_t blocks_of(const mu_node *node) {
-    const uint32_t *grid = node->as.dispatch.grid;
+    const uint32_t *grid = node->as.dispatch->grid;
     return (uint64_t)grid[0] * grid[1] * grid[2];
 }
 
 static atomic_uint_fast64_t *pace_of(const mu_node *node, int device) {
-    return &node->as.dispatch.kernel->pace_ps[device];
+    return &node->as.dispatch->kernel->pace_ps[device];
 }
 
 uint64_t mu_estimate_launch_ns(const mu_node *node, int device) {
@@ -131,7 +131,7 @@ static void learn_wide(const mu_actor *actor, const mu_node *node, uint64_t ns) 
         blocks < (uint64_t)mu_device_capability(actor->device)->multiprocessors)
         return;
     unsigned __int128 ps = (unsigned __int128)(ns - MU_QUEUED_JOB_NS) * 1000 / blocks;
-    learn(&node->as.dispatch.kernel->wide_pace_ps[actor->index], ps < UINT64_MAX / 2 ? (uint64_t)ps : UINT64_MAX / 2);
+    learn(&node->as.dispatch->kernel->wide_pace_ps[actor->index], ps < UINT64_MAX / 2 ? (uint64_t)ps : UINT64_MAX / 2);
 }
 
 static const mu_node *dispatched(const mu_actor *actor, mu_task_ref ref, mu_task_ref *next) {
@@ -172,7 +172,7 @@ void mu_estimate_note_epochs(mu_actor *actor, uint64_t first, uint64_t last, uin
     FOR_EACH_DISPATCH(node) {
         atomic_uint_fast64_t *pace = pace_of(node, actor->index);
         uint64_t known = atomic_load_explicit(pace, memory_order_relaxed), ps = evenly;
-        uint64_t *noted = &node->as.dispatch.kernel->noted[actor->index];
+        uint64_t *noted = &node->as.dispatch->kernel->noted[actor->index];
         /* All launches of a kernel are the same news. */
         if (*noted == last || (known && !all_known)) continue;
         *noted = last;

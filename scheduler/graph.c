@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "scheduler/buffer.h"
+#include "scheduler/dispatch.h"
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
 
@@ -66,6 +67,11 @@ void mu_graph_release(muster_graph *graph) {
     mu_free(graph->edges);
     mu_free(graph->buffers);
     mu_free(graph->buffer_index);
+    for (mu_shape_block *block; (block = graph->shapes);) {
+        graph->shapes = block->next;
+        mu_free(block);
+    }
+    mu_free(graph->callbacks);
     mu_free(graph->kernels);
     mu_free(graph->extras);
     mu_free(graph->phases);
@@ -103,6 +109,8 @@ mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
                            .scratches = graph->scratch_count,
                            .leads = graph->lead_count,
                            .spreads = graph->spread_count,
+                           .callbacks = graph->callback_count,
+                           .shapes = graph->shape_count,
                            .value_bytes = graph->values->bytes,
                            .host_nodes = graph->host_node_count};
 }
@@ -121,6 +129,60 @@ static void rebuild_index(muster_graph *graph) {
         graph->buffer_index[index_slot(graph, graph->buffers[i].buffer)] = (uint32_t)i + 1;
 }
 
+static size_t shape_slot(const mu_kernel_shape *shape) {
+    uint64_t mixed = (uint64_t)(uintptr_t)shape->kernel >> 4;
+    mixed += shape->grid[0] + ((uint64_t)shape->grid[1] << 16) + ((uint64_t)shape->grid[2] << 32);
+    mixed ^= shape->block[0] + ((uint64_t)shape->block[1] << 20) + ((uint64_t)shape->dynamic_shared_bytes << 36);
+    return mixed * UINT64_C(0x9e3779b97f4a7c15) >> 58;
+}
+_Static_assert(MU_SHAPE_RECENT == 1 << (64 - 58), "shape_slot takes as many bits");
+
+/* By member: they were just written one by one, and reading them in larger pieces would wait for that. */
+static bool same_shape(const mu_kernel_shape *a, const mu_kernel_shape *b) {
+    return a->kernel == b->kernel && a->grid[0] == b->grid[0] && a->grid[1] == b->grid[1] && a->grid[2] == b->grid[2] &&
+           a->block[0] == b->block[0] && a->block[1] == b->block[1] && a->block[2] == b->block[2] &&
+           a->dynamic_shared_bytes == b->dynamic_shared_bytes && a->extra == b->extra;
+}
+
+/* A block that stayed empty is used the next time. */
+static bool add_shape_block(muster_graph *graph) {
+    if (graph->shapes && graph->shape_count <= graph->shapes->first) return true;
+    mu_shape_block *block = mu_alloc(sizeof *block);
+    if (!block) return false;
+    block->next = graph->shapes;
+    block->first = graph->shape_count;
+    graph->shapes = block;
+    return true;
+}
+
+static void drop_shapes(muster_graph *graph, size_t count) {
+    if (graph->shape_count == count) return;
+    graph->shape_count = count;
+    memset(graph->recent_shapes, 0, sizeof graph->recent_shapes);
+    while (graph->shapes && graph->shapes->first > count) {
+        mu_shape_block *block = graph->shapes;
+        graph->shapes = block->next;
+        mu_free(block);
+    }
+}
+
+const mu_kernel_shape *mu_graph_find_shape(const muster_graph *graph, const mu_kernel_shape *shape) {
+    const mu_kernel_shape *recent = graph->recent_shapes[shape_slot(shape)];
+    return recent && same_shape(recent, shape) ? recent : NULL;
+}
+
+mu_kernel_shape *mu_graph_add_shape(muster_graph *graph, const mu_kernel_shape *shape) {
+    mu_kernel_shape **recent = &graph->recent_shapes[shape_slot(shape)];
+    if (mu_graph_find_shape(graph, shape)) return *recent;
+    size_t index = graph->shape_count % MU_SHAPE_BLOCK;
+    if (index == 0 && !add_shape_block(graph)) return NULL;
+    if (!mu_graph_hold_kernel(graph, shape->kernel)) return NULL;
+    graph->shape_count++;
+    *recent = &graph->shapes->shapes[index];
+    **recent = *shape;
+    return *recent;
+}
+
 void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
     bool buffers_added = graph->buffer_count > mark->buffers;
     while (graph->buffer_count > mark->buffers) mu_buffer_release(graph->buffers[--graph->buffer_count].buffer);
@@ -132,6 +194,8 @@ void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
     graph->scratch_count = mark->scratches;
     graph->lead_count = mark->leads;
     while (graph->spread_count > mark->spreads) mu_free(graph->spreads[--graph->spread_count]);
+    graph->callback_count = mark->callbacks;
+    drop_shapes(graph, mark->shapes);
     graph->node_count = mark->nodes;
     graph->job_count = mark->jobs;
     graph->access_count = mark->accesses;
@@ -228,6 +292,23 @@ bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, u
     return add_parameter(graph, node, (mu_parameter){.index = (uint32_t)offset, .bytes = bytes, .derived = derived});
 }
 
+bool mu_graph_add_argument(muster_graph *graph, mu_node *node, const muster_arg *arg) {
+    uint64_t whole = arg->kind == MUSTER_ARG_SHARD_COUNT ? arg->total_elements : 0;
+    switch (arg->kind) {
+        case MUSTER_ARG_BUFFER:
+            return mu_graph_add_address(graph, node, node->access_count, 0) &&
+                   mu_graph_add_access(graph, node, arg->buffer, arg->access, arg->offset_bytes,
+                                       arg->offset_bytes + mu_arg_bytes(arg), false);
+        case MUSTER_ARG_SCRATCH: return mu_graph_add_scratch(graph, node, arg->bytes);
+        case MUSTER_ARG_SHARD_OFFSET:
+        case MUSTER_ARG_SHARD_COUNT: return mu_graph_add_value(graph, node, &whole, arg->value_bytes, true);
+        case MUSTER_ARG_VALUE: break;
+    }
+    const void *value =
+        arg->value_bytes <= sizeof arg->value.inline_bytes ? arg->value.inline_bytes : arg->value.pointer;
+    return mu_graph_add_value(graph, node, value, arg->value_bytes, false);
+}
+
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel) {
     for (size_t i = graph->kernel_count; i > 0; i--)
         if (graph->kernels[i - 1] == kernel) return true;
@@ -238,7 +319,7 @@ bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel) {
     return true;
 }
 
-const char *mu_node_kernel_name(const mu_node *node) { return node->as.dispatch.kernel->name; }
+const char *mu_node_kernel_name(const mu_node *node) { return node->as.dispatch->kernel->name; }
 
 static bool add_edge(muster_graph *graph, uint32_t node, uint32_t pred) {
     if (!mu_grow(&graph->edges, &graph->edge_capacity, graph->edge_count + 1, sizeof *graph->edges)) return false;

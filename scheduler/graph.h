@@ -67,6 +67,35 @@ typedef struct mu_extra {
     uint32_t counter;                  /* in the graph's counters, plus 1; 0: none */
 } mu_extra;
 
+/* A kernel and the shape it is launched in: nodes that are launched alike mostly share one. Constant, and at its place until the graph
+ * is destroyed. */
+typedef struct mu_kernel_shape {
+    muster_kernel *kernel;
+    uint32_t grid[3], block[3];
+    uint32_t dynamic_shared_bytes;
+    uint32_t extra; /* in the graph's extras, plus 1; 0: none */
+    bool checked;   /* every device takes it as an ordinary launch */
+} mu_kernel_shape;
+
+enum { MU_SHAPE_BLOCK = 64, MU_SHAPE_RECENT = 64 };
+typedef struct mu_shape_block {
+    struct mu_shape_block *next; /* the one filled before */
+    size_t first;                /* the number of its first shape */
+    mu_kernel_shape shapes[MU_SHAPE_BLOCK];
+} mu_shape_block;
+
+/* What an enqueue or host job calls. */
+typedef union mu_callback {
+    struct {
+        muster_status (*call)(void *user, const muster_enqueue_context *context, muster_error *error);
+        void *user;
+    } enqueue;
+    struct {
+        muster_status (*run)(void *user, void *const *pointers, uint32_t count, muster_error *error);
+        void *user;
+    } host;
+} mu_callback;
+
 /* A barrier counter: a module-scope variable of a program, found on every device. */
 typedef struct mu_counter {
     const muster_program *program; /* held by way of a kernel */
@@ -93,27 +122,17 @@ typedef struct mu_node {
     uint32_t succ_first, succ_count;
     int8_t priority; /* MUSTER_PRIORITY_LOWEST to _HIGHEST */
     union {
-        struct {
-            muster_kernel *kernel;
-            uint32_t grid[3], block[3];
-            uint32_t dynamic_shared_bytes;
-            uint32_t extra; /* in the graph's extras, plus 1; 0: none */
-        } dispatch;
+        const mu_kernel_shape *dispatch;
         struct {
             uint32_t pattern, pattern_bytes;
         } fill;
         struct {
-            muster_status (*call)(void *user, const muster_enqueue_context *context, muster_error *error);
-            void *user;
-        } enqueue;
-        struct {
-            muster_status (*run)(void *user, void *const *pointers, uint32_t count, muster_error *error);
-            void *user;
-            uint32_t index; /* among the graph's host nodes */
-        } host;             /* of a read-back, the index alone */
+            uint32_t callback; /* in the graph's callbacks; not of a read-back */
+            uint32_t host;     /* among the graph's host nodes, of those */
+        } call;
     } as;
 } mu_node;
-_Static_assert(sizeof(mu_node) == 80, "a node has grown");
+_Static_assert(sizeof(mu_node) == 48, "a node has grown");
 
 typedef struct mu_edge {
     uint32_t node, pred;
@@ -153,6 +172,11 @@ struct muster_graph {
     size_t buffer_count, buffer_capacity;
     uint32_t *buffer_index; /* open-addressed: buffer -> index + 1 */
     size_t buffer_index_size;
+    mu_shape_block *shapes;                          /* the one being filled */
+    size_t shape_count;                              /* in all */
+    mu_kernel_shape *recent_shapes[MU_SHAPE_RECENT]; /* where each is looked for follows from its content */
+    mu_callback *callbacks;
+    size_t callback_count, callback_capacity;
     muster_kernel **kernels; /* distinct; a reference on each one's program is held */
     size_t kernel_count, kernel_capacity;
     mu_extra *extras;
@@ -175,7 +199,7 @@ struct muster_graph {
 /* How much was there before a job was added, to take it back on failure. */
 typedef struct mu_graph_mark {
     size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters, scratches, leads,
-        spreads;
+        spreads, callbacks, shapes;
     uint32_t value_bytes, host_nodes;
 } mu_graph_mark;
 
@@ -190,7 +214,13 @@ bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buff
 bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access, uint64_t lead);
 bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived);
 bool mu_graph_add_scratch(muster_graph *graph, mu_node *node, uint64_t bytes);
+/* An argument as it is: of a job that is not cut. */
+bool mu_graph_add_argument(muster_graph *graph, mu_node *node, const muster_arg *arg);
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel);
+/* A shape of the graph's that equals `shape` (but for `checked`), if it was added lately; or else a new one, whose kernel is held.
+ * NULL: none, or out of host memory. */
+const mu_kernel_shape *mu_graph_find_shape(const muster_graph *graph, const mu_kernel_shape *shape);
+mu_kernel_shape *mu_graph_add_shape(muster_graph *graph, const mu_kernel_shape *shape);
 /* Every node of `job` after every node of `pred`. */
 bool mu_graph_add_edges(muster_graph *graph, muster_job job, muster_job pred);
 /* The last node `times` times more, each after the one before. */
@@ -199,7 +229,7 @@ bool mu_graph_repeat(muster_graph *graph, uint32_t times);
 void mu_counter_free(mu_counter *counter); /* scheduler/extra.c */
 
 static inline const mu_extra *mu_node_extra(const muster_graph *graph, const mu_node *node) {
-    return node->as.dispatch.extra ? &graph->extras[node->as.dispatch.extra - 1] : NULL;
+    return node->as.dispatch->extra ? &graph->extras[node->as.dispatch->extra - 1] : NULL;
 }
 
 static inline bool mu_node_is_host(const mu_node *node) { return node->kind >= MU_NODE_READ_BACK; }

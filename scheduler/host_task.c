@@ -66,9 +66,10 @@ static muster_status call_back(mu_host_task *h, muster_error *error) {
     void *pointers[MU_MAX_PARAMETERS];
     for (uint32_t i = 0; i < h->fetch->range_count; i++)
         pointers[i] = (char *)h->fetch->ranges[i].buffer->host + h->fetch->ranges[i].low;
+    const mu_callback *callback = &h->run->graph->callbacks[node->as.call.callback];
     muster_error told;
     memset(&told, 0, sizeof told);
-    muster_status status = node->as.host.run(node->as.host.user, pointers, h->fetch->range_count, &told);
+    muster_status status = callback->host.run(callback->host.user, pointers, h->fetch->range_count, &told);
     return status ? mu_callback_failed("host", status, &told, error) : mu_fetch_wrote(h->fetch, error);
 }
 
@@ -113,7 +114,7 @@ static void set_after(mu_host_task *h) {
 }
 
 bool mu_host_task_begin(muster_run *run, mu_task *task) {
-    mu_host_task *h = &run->host_tasks[run->graph->nodes[task->node].as.host.index];
+    mu_host_task *h = &run->host_tasks[run->graph->nodes[task->node].as.call.host];
     h->task = task;
     atomic_fetch_add_explicit(&run->handle.runtime->host_tasks, 1, memory_order_relaxed);
     set_after(h);
@@ -126,12 +127,12 @@ bool mu_host_task_begin(muster_run *run, mu_task *task) {
 
 static muster_status make_task(muster_run *run, const muster_graph *graph, const mu_node *node, uint64_t *after,
                                muster_error *error) {
-    mu_host_task *h = &run->host_tasks[node->as.host.index];
+    mu_host_task *h = &run->host_tasks[node->as.call.host];
     muster_status status = mu_fetch_create(graph->handle.runtime, node->access_count, &h->fetch, error);
     if (status) return status;
     h->call.run = run_on_host;
     h->run = run;
-    h->after = after + (size_t)node->as.host.index * graph->handle.runtime->device_count;
+    h->after = after + (size_t)node->as.call.host * graph->handle.runtime->device_count;
     h->fetch->done = fetched;
     h->fetch->user = h;
     h->fetch->after = h->after;

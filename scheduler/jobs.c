@@ -1,4 +1,5 @@
 /* Jobs that are the application's own code, and read-backs: adding them to a graph. */
+#include "base/alloc.h"
 #include "base/error.h"
 #include "device/device.h"
 #include "scheduler/dispatch.h"
@@ -8,7 +9,7 @@
 typedef struct callback_job {
     mu_node_kind kind;
     const char *name; /* of the descriptor, for messages */
-    bool has_function;
+    mu_callback function;
     const muster_arg *args;
     uint32_t arg_count;
     const muster_job *after;
@@ -19,7 +20,8 @@ typedef struct callback_job {
 static muster_status check(const muster_graph *graph, const callback_job *job, muster_error *error) {
     muster_status status = mu_graph_check_open(graph, error);
     if (status) return status;
-    if (!job->has_function) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%s has no function to call", job->name);
+    if (!job->function.host.run)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%s has no function to call", job->name);
     if (job->arg_count && !job->args) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "args is NULL");
     if (job->arg_count > MU_MAX_PARAMETERS)
         return mu_fail(error, MUSTER_LIMIT_REACHED, "%s has at most %d arguments, not %u", job->name, MU_MAX_PARAMETERS,
@@ -44,37 +46,35 @@ static muster_status check(const muster_graph *graph, const callback_job *job, m
 static mu_node *add_node(muster_graph *graph, mu_node_kind kind, int pin, muster_job *job) {
     if (!mu_graph_add_job(graph, job)) return NULL;
     mu_node *node = mu_graph_add_node(graph, kind, *job, pin);
-    if (node && mu_node_is_host(node)) node->as.host.index = graph->host_node_count++;
+    if (node && mu_node_is_host(node)) node->as.call.host = graph->host_node_count++;
     return node;
 }
 
-static bool add_argument(muster_graph *graph, mu_node *node, const muster_arg *arg) {
-    if (arg->kind == MUSTER_ARG_SCRATCH) return mu_graph_add_scratch(graph, node, arg->bytes);
-    return mu_graph_add_address(graph, node, node->access_count, 0) &&
-           mu_graph_add_access(graph, node, arg->buffer, arg->access, arg->offset_bytes,
-                               arg->offset_bytes + mu_arg_bytes(arg), false);
-}
-
 static bool add_parts(muster_graph *graph, const callback_job *c, mu_node *node, muster_job job) {
+    if (!mu_grow(&graph->callbacks, &graph->callback_capacity, graph->callback_count + 1, sizeof *graph->callbacks))
+        return false;
+    node->as.call.callback = (uint32_t)graph->callback_count;
+    graph->callbacks[graph->callback_count++] = c->function;
     for (uint32_t i = 0; i < c->arg_count; i++)
-        if (!add_argument(graph, node, &c->args[i])) return false;
+        if (!mu_graph_add_argument(graph, node, &c->args[i])) return false;
     for (uint32_t i = 0; i < c->after_count; i++)
         if (!mu_graph_add_edges(graph, job, c->after[i])) return false;
     return true;
 }
 
-/* Checks and adds it; *node is for the caller to complete. Nothing is added on failure. */
-static muster_status add_callback(muster_graph *graph, const callback_job *c, mu_node **node, muster_job *job,
+/* Checks and adds it; nothing is added on failure. */
+static muster_status add_callback(muster_graph *graph, const callback_job *c, int32_t priority, muster_job *job,
                                   muster_error *error) {
     muster_status status = check(graph, c, error);
     if (status) return status;
     mu_graph_mark mark = mu_graph_get_mark(graph);
     muster_job added;
-    *node = add_node(graph, c->kind, c->pin, &added);
-    if (!*node || !add_parts(graph, c, *node, added)) {
+    mu_node *node = add_node(graph, c->kind, c->pin, &added);
+    if (!node || !add_parts(graph, c, node, added)) {
         mu_graph_rewind(graph, &mark);
-        return mu_fail_host_memory(error, c->name, sizeof **node + c->arg_count * sizeof(mu_access));
+        return mu_fail_host_memory(error, c->name, sizeof *node + c->arg_count * sizeof(mu_access));
     }
+    node->priority = (int8_t)priority;
     if (job) *job = added;
     return MUSTER_OK;
 }
@@ -88,13 +88,15 @@ muster_status muster_graph_host(muster_graph *graph, const muster_host_job *host
         return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                        "host->struct_size is %zu; set it to sizeof(muster_host_job), %zu", host->struct_size,
                        sizeof *host);
-    const callback_job callback = {MU_NODE_HOST,    "a host job", host->run != NULL, host->args,
-                                   host->arg_count, host->after,  host->after_count, MUSTER_ANY_DEVICE};
-    mu_node *node;
-    if ((status = add_callback(graph, &callback, &node, job, error))) return status;
-    node->as.host.run = host->run;
-    node->as.host.user = host->user;
-    return MUSTER_OK;
+    const callback_job callback = {.kind = MU_NODE_HOST,
+                                   .name = "a host job",
+                                   .function.host = {host->run, host->user},
+                                   .args = host->args,
+                                   .arg_count = host->arg_count,
+                                   .after = host->after,
+                                   .after_count = host->after_count,
+                                   .pin = MUSTER_ANY_DEVICE};
+    return add_callback(graph, &callback, 0, job, error);
 }
 
 muster_status muster_graph_enqueue(muster_graph *graph, const muster_enqueue_job *enqueue, muster_job *job,
@@ -110,16 +112,15 @@ muster_status muster_graph_enqueue(muster_graph *graph, const muster_enqueue_job
     if (enqueue->pin_device && (enqueue->device < 0 || enqueue->device >= devices))
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %d", enqueue->device, devices);
     if ((status = mu_graph_check_priority(enqueue->priority, error))) return status;
-    const callback_job callback = {MU_NODE_ENQUEUE,          "an enqueue job",
-                                   enqueue->enqueue != NULL, enqueue->args,
-                                   enqueue->arg_count,       enqueue->after,
-                                   enqueue->after_count,     enqueue->pin_device ? enqueue->device : MUSTER_ANY_DEVICE};
-    mu_node *node;
-    if ((status = add_callback(graph, &callback, &node, job, error))) return status;
-    node->priority = (int8_t)enqueue->priority;
-    node->as.enqueue.call = enqueue->enqueue;
-    node->as.enqueue.user = enqueue->user;
-    return MUSTER_OK;
+    const callback_job callback = {.kind = MU_NODE_ENQUEUE,
+                                   .name = "an enqueue job",
+                                   .function.enqueue = {enqueue->enqueue, enqueue->user},
+                                   .args = enqueue->args,
+                                   .arg_count = enqueue->arg_count,
+                                   .after = enqueue->after,
+                                   .after_count = enqueue->after_count,
+                                   .pin = enqueue->pin_device ? enqueue->device : MUSTER_ANY_DEVICE};
+    return add_callback(graph, &callback, enqueue->priority, job, error);
 }
 
 muster_status muster_graph_read_back(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,

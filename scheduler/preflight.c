@@ -113,9 +113,9 @@ static muster_status look(preflight *p, mu_actor *actor) {
         muster_error why;
         judge(runtime, p->device, graph, node, -1, &report);
         if (actor && node->flags & MU_NODE_COOPERATIVE && report.answer != MUSTER_ANSWER_NO) {
-            const uint32_t *block = node->as.dispatch.block;
-            if (mu_occupancy_cache_get(actor->occupancy, node->as.dispatch.kernel->functions[actor->index],
-                                       block[0] * block[1] * block[2], node->as.dispatch.dynamic_shared_bytes,
+            const uint32_t *block = node->as.dispatch->block;
+            if (mu_occupancy_cache_get(actor->occupancy, node->as.dispatch->kernel->functions[actor->index],
+                                       block[0] * block[1] * block[2], node->as.dispatch->dynamic_shared_bytes,
                                        &occupancy, &why))
                 refuse(&report, &why);
             else

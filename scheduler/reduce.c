@@ -154,14 +154,14 @@ static muster_status find_kernel(muster_runtime *runtime, const char *name, must
 
 /* A dispatch of ours over `count` elements; accesses and parameters are the caller's to add. */
 static mu_node *add_built_in(muster_graph *graph, muster_job job, int pin, muster_kernel *kernel, uint64_t count) {
-    mu_node *node = mu_graph_add_node(graph, MU_NODE_DISPATCH, job, pin);
-    if (!node || !mu_graph_hold_kernel(graph, kernel)) return NULL;
     uint64_t blocks = (count + 255) / 256;
+    const mu_kernel_shape wanted = {
+        .kernel = kernel, .grid = {blocks < 4096 ? (uint32_t)blocks : 4096, 1, 1}, .block = {256, 1, 1}};
+    const mu_kernel_shape *shape = mu_graph_add_shape(graph, &wanted);
+    mu_node *node = mu_graph_add_node(graph, MU_NODE_DISPATCH, job, pin);
+    if (!node || !shape) return NULL;
     node->flags = MU_NODE_BUILT_IN;
-    node->as.dispatch.kernel = kernel;
-    memcpy(node->as.dispatch.grid, (uint32_t[3]){blocks < 4096 ? (uint32_t)blocks : 4096, 1, 1},
-           sizeof node->as.dispatch.grid);
-    memcpy(node->as.dispatch.block, (uint32_t[3]){256, 1, 1}, sizeof node->as.dispatch.block);
+    node->as.dispatch = shape;
     return node;
 }
 

@@ -106,12 +106,13 @@ void mu_run_release(muster_run *run) {
 }
 
 static void init_tasks(muster_run *run, const muster_graph *graph) {
-    memset(run->tasks, 0, graph->node_count * sizeof *run->tasks);
+    const mu_task blank = {.run = run->slot, .device = MUSTER_ANY_DEVICE};
     for (uint32_t i = 0; i < graph->node_count; i++) {
-        run->tasks[i].run = run->slot;
-        run->tasks[i].node = i;
-        run->tasks[i].device = MUSTER_ANY_DEVICE;
-        atomic_init(&run->tasks[i].pending, graph->nodes[i].pred_count);
+        mu_task *task = &run->tasks[i];
+        memcpy(task, &blank, sizeof *task);
+        task->node = i;
+        task->priority = graph->nodes[i].priority;
+        atomic_init(&task->pending, graph->nodes[i].pred_count);
     }
     run->task_count = (uint32_t)graph->node_count;
     atomic_init(&run->unenqueued, run->task_count);

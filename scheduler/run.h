@@ -36,7 +36,7 @@ typedef struct mu_task {
     int16_t device;
     /* muster_status; final when ENDED. Ordered by what tells that the task has got there: `pending`, an epoch that is done. */
     _Atomic uint16_t status;
-    int8_t priority;        /* of its node, once it is placed */
+    int8_t priority;        /* of its node */
     bool starved : 1;       /* it waited for memory: counted once */
     bool held : 1;          /* its instances are held until its input has arrived (scheduler/bind.h) */
     mu_task_ref epoch_next; /* next task of its epoch */

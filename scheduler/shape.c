@@ -15,11 +15,11 @@ static const uint32_t no_cluster[3];
 mu_shape_request mu_shape_of_node(const muster_graph *graph, const mu_node *node) {
     const mu_extra *extra = mu_node_extra(graph, node);
     return (mu_shape_request){
-        .kernel = node->as.dispatch.kernel,
-        .grid = node->as.dispatch.grid,
-        .block = node->as.dispatch.block,
+        .kernel = node->as.dispatch->kernel,
+        .grid = node->as.dispatch->grid,
+        .block = node->as.dispatch->block,
         .cluster = extra ? extra->cluster : no_cluster,
-        .dynamic_shared_bytes = node->as.dispatch.dynamic_shared_bytes,
+        .dynamic_shared_bytes = node->as.dispatch->dynamic_shared_bytes,
         .cooperative = node->flags & MU_NODE_COOPERATIVE,
         .fallback = extra ? extra->fallback : MUSTER_FALLBACK_NONE,
         .phases = extra ? graph->phases + extra->phase_first : NULL,

@@ -21,7 +21,7 @@ static uint64_t slice_begin(const muster_arg *arg, uint64_t bytes, uint32_t exte
 
 static bool add_buffer_argument(muster_graph *graph, mu_node *node, const mu_checked_dispatch *checked,
                                 const muster_arg *arg, uint32_t first, uint32_t end, muster_buffer *partial) {
-    uint32_t access = node->access_count, extent = checked->grid[checked->axis];
+    uint32_t access = node->access_count, extent = checked->shape.grid[checked->axis];
     if (partial)
         return mu_graph_add_access(graph, node, partial, MUSTER_READ_WRITE, 0, partial->bytes, true) &&
                mu_graph_add_address(graph, node, access, 0);
@@ -48,18 +48,10 @@ static uint64_t elements_before(const muster_arg *arg, uint64_t slice) {
 static bool add_argument(muster_graph *graph, mu_node *node, const mu_checked_dispatch *checked, uint32_t index,
                          uint32_t first, uint32_t end, muster_buffer *partial) {
     const muster_arg *arg = &checked->dispatch->args[index];
-    switch (arg->kind) {
-        case MUSTER_ARG_BUFFER: return add_buffer_argument(graph, node, checked, arg, first, end, partial);
-        case MUSTER_ARG_VALUE:
-            return mu_graph_add_value(
-                graph, node,
-                arg->value_bytes <= sizeof arg->value.inline_bytes ? arg->value.inline_bytes : arg->value.pointer,
-                arg->value_bytes, false);
-        case MUSTER_ARG_SCRATCH: return mu_graph_add_scratch(graph, node, arg->bytes);
-        case MUSTER_ARG_SHARD_OFFSET:
-        case MUSTER_ARG_SHARD_COUNT: break;
-    }
-    bool last = end == checked->grid[checked->axis];
+    if (arg->kind == MUSTER_ARG_BUFFER) return add_buffer_argument(graph, node, checked, arg, first, end, partial);
+    if (arg->kind != MUSTER_ARG_SHARD_OFFSET && arg->kind != MUSTER_ARG_SHARD_COUNT)
+        return mu_graph_add_argument(graph, node, arg);
+    bool last = end == checked->shape.grid[checked->axis];
     uint64_t begin = elements_before(arg, first);
     uint64_t limit = last ? arg->total_elements : elements_before(arg, end);
     uint64_t value = arg->kind == MUSTER_ARG_SHARD_OFFSET ? begin : limit - begin;
@@ -67,20 +59,23 @@ static bool add_argument(muster_graph *graph, mu_node *node, const mu_checked_di
     return mu_graph_add_value(graph, node, &value, arg->value_bytes, true);
 }
 
+static const mu_kernel_shape *add_shape(muster_graph *graph, const mu_checked_dispatch *checked, uint32_t slices) {
+    mu_kernel_shape wanted = checked->shape;
+    wanted.grid[checked->axis] = slices;
+    mu_kernel_shape *shape = mu_graph_add_shape(graph, &wanted);
+    if (shape && slices == checked->shape.grid[checked->axis]) shape->checked |= checked->everywhere;
+    return shape;
+}
+
 muster_status mu_shard_add_node(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked, uint32_t first,
                                 uint32_t end, int pin, muster_buffer *const *partials, muster_error *error) {
     const muster_dispatch *dispatch = checked->dispatch;
+    const mu_kernel_shape *shape = add_shape(graph, checked, end - first);
     mu_node *node = mu_graph_add_node(graph, MU_NODE_DISPATCH, job, pin);
-    if (!node || !mu_graph_hold_kernel(graph, dispatch->kernel))
-        return mu_fail_host_memory(error, "a dispatch", sizeof *node);
+    if (!node || !shape) return mu_fail_host_memory(error, "a dispatch", sizeof *node);
     if (dispatch->flags & MUSTER_DISPATCH_COOPERATIVE) node->flags |= MU_NODE_COOPERATIVE;
     if (dispatch->flags & MUSTER_DISPATCH_SHARDED) node->flags |= MU_NODE_SHARD;
-    node->as.dispatch.kernel = dispatch->kernel;
-    memcpy(node->as.dispatch.grid, checked->grid, sizeof checked->grid);
-    memcpy(node->as.dispatch.block, checked->block, sizeof checked->block);
-    node->as.dispatch.grid[checked->axis] = end - first;
-    node->as.dispatch.dynamic_shared_bytes = dispatch->dynamic_shared_bytes;
-    node->as.dispatch.extra = checked->extra;
+    node->as.dispatch = shape;
     for (uint32_t i = 0; i < dispatch->arg_count; i++)
         if (!add_argument(graph, node, checked, i, first, end, partials ? partials[i] : NULL))
             return mu_fail_host_memory(error, "the arguments of a dispatch",

@@ -7,11 +7,11 @@
 /* A dispatch whose descriptor has been checked. */
 typedef struct mu_checked_dispatch {
     const muster_dispatch *dispatch;
-    uint32_t grid[3], block[3];
-    uint32_t cluster[3]; /* {0, 0, 0}: none */
+    mu_kernel_shape shape; /* of the whole */
+    uint32_t cluster[3];   /* {0, 0, 0}: none */
     uint32_t axis;
     int pin;
-    uint32_t extra;      /* mu_node.as.dispatch.extra */
+    bool everywhere;     /* every device takes the shape as an ordinary launch */
     uint32_t iterations; /* at least 1 */
 } mu_checked_dispatch;
 

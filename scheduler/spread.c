@@ -7,7 +7,7 @@
 #include "scheduler/runtime.h"
 
 static uint64_t blocks_of(const mu_node *node) {
-    const uint32_t *grid = node->as.dispatch.grid;
+    const uint32_t *grid = node->as.dispatch->grid;
     return (uint64_t)grid[0] * grid[1] * grid[2];
 }
 
@@ -67,7 +67,7 @@ static uint64_t taking(uint64_t pace_ps, uint64_t blocks) {
 
 int mu_spread_place(muster_runtime *runtime, muster_run *run, const mu_node *node) {
     const muster_graph *graph = run->graph;
-    const muster_kernel *kernel = node->as.dispatch.kernel;
+    const muster_kernel *kernel = node->as.dispatch->kernel;
     atomic_uint_fast64_t *unplaced = unplaced_of(run, node);
     uint64_t blocks = all_blocks(graph, node), paces[MU_MAX_DEVICES], costs[MU_MAX_DEVICES];
     /* Relaxed: an estimate. */
@@ -91,7 +91,7 @@ int mu_spread_place(muster_runtime *runtime, muster_run *run, const mu_node *nod
     /* Nothing may be left for the device: sometimes it keeps this, so that it is seen whether it is still as slow. */
     bool last = before == blocks;
     if (can_stay && last &&
-        atomic_fetch_add_explicit(&node->as.dispatch.kernel->turn, 1, memory_order_relaxed) % MU_SPREAD_LOOKS ==
+        atomic_fetch_add_explicit(&node->as.dispatch->kernel->turn, 1, memory_order_relaxed) % MU_SPREAD_LOOKS ==
             MU_SPREAD_LOOKS - 1)
         return node->pin;
     return best;

@@ -13,9 +13,9 @@ static void count(mu_actor *actor, struct mu_tally_shape *shape) {
 }
 
 static bool is_of(const struct mu_tally_shape *shape, const mu_launch *launch) {
-    return shape->function == launch->function && memcmp(shape->block, launch->block, sizeof shape->block) == 0 &&
-           memcmp(shape->grid, launch->grid, sizeof shape->grid) == 0 &&
-           shape->dynamic_shared_bytes == launch->dynamic_shared_bytes;
+    const uint32_t *a = shape->grid, *b = launch->grid, *c = shape->block, *d = launch->block;
+    return shape->function == launch->function && a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && c[0] == d[0] &&
+           c[1] == d[1] && c[2] == d[2] && shape->dynamic_shared_bytes == launch->dynamic_shared_bytes;
 }
 
 static int ask(mu_actor *actor, const mu_launch *launch) {

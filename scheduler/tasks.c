@@ -120,7 +120,6 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         if (on_host) continue;
         int device = place(runtime, run, task, node);
         task->device = (int16_t)device;
-        task->priority = node->priority;
         chains[device].count++;
         weigh(runtime, node, task, device);
         if (self && device == self->index) {

@@ -82,7 +82,7 @@ static uint32_t meant(const muster_graph *graph, uint32_t blocks[MOST], uint32_t
     for (size_t n = 0; n < graph->node_count; n++) {
         const mu_node *node = &graph->nodes[n];
         if (node->kind != MU_NODE_DISPATCH || node->flags & (MU_NODE_BUILT_IN | MU_NODE_REPEAT)) continue;
-        blocks[node->pin] += node->as.dispatch.grid[0];
+        blocks[node->pin] += node->as.dispatch->grid[0];
         shards[node->pin]++;
         count++;
     }
@@ -234,7 +234,7 @@ static void unknown_kernels_are_cut_by_what_devices_are(void **state) {
     graph = fixture_graph(&fixture);
     fixture_affine(&fixture, graph, work.in, 1, 0);
     add_cut(&fixture, graph, &work, 200, 0, 0);
-    uint32_t affine_blocks = graph->nodes[0].as.dispatch.grid[0];
+    uint32_t affine_blocks = graph->nodes[0].as.dispatch->grid[0];
     assert_int_equal(graph->nodes[0].pin, MUSTER_ANY_DEVICE);
     graph->nodes[0].pin = 0; /* for the count */
     meant(graph, blocks, shards);

@@ -116,10 +116,10 @@ static void waves_follow_each_device_s_budget(void **state) {
     uint32_t slices[2] = {0, 0}, shards[2] = {0, 0};
     for (size_t n = 0; n < graph->node_count; n++) {
         const mu_node *node = &graph->nodes[n];
-        slices[node->pin] += node->as.dispatch.grid[0];
+        slices[node->pin] += node->as.dispatch->grid[0];
         shards[node->pin]++;
         /* Four of the smaller device's, of in and out, are there at once. */
-        if (node->pin == 0) assert_true(node->as.dispatch.grid[0] * 2 * 4 * (uint64_t)SLICE_BYTES <= 94371840);
+        if (node->pin == 0) assert_true(node->as.dispatch->grid[0] * 2 * 4 * (uint64_t)SLICE_BYTES <= 94371840);
         assert_int_equal((node->flags & MU_NODE_WAVE) != 0, node->pin == 0);
     }
     assert_int_equal(slices[0], SLICES / 2);
