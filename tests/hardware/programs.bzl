@@ -130,6 +130,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:transfer_test"),
     program("tests", "//tests/scheduler:watch_test"),
     program("tests", "//tests/scheduler:wave_test"),
+    program("tests", "//tests/hardware:device_fault_test"),
     program("tests", "//tests/examples:patterns_test"),
     program("tests", "//tests/fuzz:ptx_fuzz"),
     program("tests", "//tests/stress:admission_stress"),
