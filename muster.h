@@ -462,7 +462,8 @@ MUSTER_API muster_status muster_program_set_global(muster_program *program, cons
                                                    const void *data, uint64_t bytes, uint64_t timeout_ns,
                                                    muster_error *error);
 
-/* Releases the program and its kernels. Graphs and runs that use them keep them alive until they end. */
+/* Releases the program and its kernels. Graphs and runs that use them keep them alive until they end. With several devices and a disk
+ * cache it writes what was learnt about the kernels, when that is new: a small file (docs/placement.md). */
 MUSTER_API void muster_program_destroy(muster_program *program);
 
 /* Finds an entry. The kernel belongs to the program and lives as long as it; asking twice gives the same handle, at the
@@ -485,6 +486,8 @@ typedef struct muster_cache_stats {
     uint64_t disk_stores, disk_store_failures, disk_evictions;
     uint64_t module_hits, module_loads; /* programs' modules, over all devices: found loaded, and not */
     uint64_t load_stalls;               /* loads that a device with work had to drain for */
+    /* What earlier runtimes learnt about kernels and devices (docs/placement.md); not among the disk_* above, except disk_damaged. */
+    uint64_t history_hits, history_misses, history_stores;
 } muster_cache_stats;
 
 /* As muster_device_get_stats. */

@@ -45,6 +45,7 @@ struct mu_disk_cache {
     atomic_bool warned;
     /* Relaxed: they only count. */
     atomic_uint_fast64_t hits, misses, damaged, stores, store_failures, evictions;
+    atomic_uint_fast64_t history_hits, history_misses, history_stores;
 
     pthread_mutex_t lock;
     bool scanned;
@@ -69,7 +70,7 @@ static void warn_once(mu_disk_cache *cache, const char *what, int failure) {
 
 /* What was found under an entry's name is no entry: it goes, so that it is told once. */
 static void remove_damaged(mu_disk_cache *cache, const char *name, const char *why) {
-    mu_log_line(cache->log, MUSTER_LOG_WARNING, "disk cache: %s in %s is removed: %s; compiling again", name,
+    mu_log_line(cache->log, MUSTER_LOG_WARNING, "disk cache: %s in %s is removed: %s; it is made again", name,
                 cache->path, why);
     unlinkat(cache->directory, name, 0);
     count(&cache->damaged);
@@ -148,7 +149,14 @@ const char *mu_disk_cache_directory(const mu_disk_cache *cache) { return cache ?
 
 /* ------------------------------------------------------------------------------------------------------- entries -- */
 
-static const char *suffix_of(mu_disk_kind kind) { return kind == MU_DISK_PTX ? "ptx" : "cubin"; }
+static const char *suffix_of(mu_disk_kind kind) {
+    switch (kind) {
+        case MU_DISK_PTX: return "ptx";
+        case MU_DISK_CUBIN: return "cubin";
+        case MU_DISK_HISTORY: break;
+    }
+    return "history";
+}
 
 static void entry_name(mu_disk_kind kind, const mu_key *key, char name[NAME_BYTES]) {
     char hex[MU_DIGEST_HEX_BYTES];
@@ -209,27 +217,28 @@ bool mu_disk_cache_load(mu_disk_cache *cache, mu_disk_kind kind, const mu_key *k
     void *file;
     size_t file_bytes;
     int fd;
+    bool program = kind != MU_DISK_HISTORY;
     entry_name(kind, key, name);
     int failure = mu_file_read(cache->directory, name, cache->max_bytes, &file, &file_bytes, &fd);
     if (failure) {
         if (failure == EFBIG || failure == ELOOP)
             remove_damaged(cache, name, failure == EFBIG ? "it is too large" : "it is a symbolic link");
         else if (failure != ENOENT && failure != ENOMEM)
-            warn_once(cache, "a program cannot be read", failure);
-        count(&cache->misses);
+            warn_once(cache, "an entry cannot be read", failure);
+        count(program ? &cache->misses : &cache->history_misses);
         return false;
     }
     const char *wrong = what_is_wrong(kind, key, file, file_bytes);
     if (wrong) {
         remove_damaged(cache, name, wrong);
         mu_free(file);
-        count(&cache->misses);
+        count(program ? &cache->misses : &cache->history_misses);
     } else {
         touch(fd);
         *bytes = file_bytes - sizeof(header);
         memmove(file, (char *)file + sizeof(header), *bytes + 1);
         *data = file;
-        count(&cache->hits);
+        count(program ? &cache->hits : &cache->history_hits);
     }
     close(fd);
     return !wrong;
@@ -313,11 +322,11 @@ bool mu_disk_cache_store(mu_disk_cache *cache, mu_disk_kind kind, const mu_key *
     const struct iovec parts[] = {{&header, sizeof header}, {(void *)(uintptr_t)data, bytes}};
     int failure = mu_file_write(cache->directory, name, parts, 2);
     if (failure) {
-        warn_once(cache, "a program cannot be written", failure);
+        warn_once(cache, "an entry cannot be written", failure);
         count(&cache->store_failures);
         return false;
     }
-    count(&cache->stores);
+    count(kind != MU_DISK_HISTORY ? &cache->stores : &cache->history_stores);
     pthread_mutex_lock(&cache->lock);
     cache->stored_bytes += sizeof header + bytes;
     if (!cache->scanned || cache->scanned_bytes + cache->stored_bytes > cache->max_bytes ||
@@ -336,4 +345,7 @@ void mu_disk_cache_get_stats(mu_disk_cache *cache, mu_disk_cache_stats *stats) {
     stats->stores = atomic_load_explicit(&cache->stores, memory_order_relaxed);
     stats->store_failures = atomic_load_explicit(&cache->store_failures, memory_order_relaxed);
     stats->evictions = atomic_load_explicit(&cache->evictions, memory_order_relaxed);
+    stats->history_hits = atomic_load_explicit(&cache->history_hits, memory_order_relaxed);
+    stats->history_misses = atomic_load_explicit(&cache->history_misses, memory_order_relaxed);
+    stats->history_stores = atomic_load_explicit(&cache->history_stores, memory_order_relaxed);
 }

@@ -1,4 +1,4 @@
-/* Programs on disk: what one process compiled, the next one reads.
+/* Programs on disk, and what was learnt about them: what one process compiled, the next one reads.
  *
  * Content-addressed: a file per key. Files are written to a temporary name and renamed, carry a format version, their
  * key and a digest, and are verified on every read. One that is damaged, cut short or foreign counts as a miss, is
@@ -39,20 +39,25 @@ muster_status mu_disk_cache_open(const mu_disk_cache_options *options, mu_disk_c
 void mu_disk_cache_close(mu_disk_cache *cache);
 
 /* What an entry is; part of its file's name and header. Append-only. */
-typedef enum mu_disk_kind { MU_DISK_PTX = 1, MU_DISK_CUBIN = 2 } mu_disk_kind;
+typedef enum mu_disk_kind {
+    MU_DISK_PTX = 1,
+    MU_DISK_CUBIN = 2,
+    MU_DISK_HISTORY = 3 /* scheduler/history.h */
+} mu_disk_kind;
 
 /* Reads the entry of `key`. `*data` is freed with mu_free and has a NUL behind its `*bytes` bytes. False: not there. */
 bool mu_disk_cache_load(mu_disk_cache *cache, mu_disk_kind kind, const mu_key *key, char **data, size_t *bytes);
 
 /* Keeps a copy, replacing what is there, and removes the oldest files when there are too many bytes. False when it
- * could not be kept, which only means that it will be compiled again. */
+ * could not be kept, which only means that it will be compiled or learnt again. */
 bool mu_disk_cache_store(mu_disk_cache *cache, mu_disk_kind kind, const mu_key *key, const void *data, size_t bytes);
 
 typedef struct mu_disk_cache_stats {
-    uint64_t hits, misses;
-    uint64_t damaged; /* of the misses, those where a file was there and wrong */
+    uint64_t hits, misses; /* of programs, as `stores` */
+    uint64_t damaged;      /* of the misses, those where a file was there and wrong */
     uint64_t stores, store_failures;
     uint64_t evictions; /* files removed by this process */
+    uint64_t history_hits, history_misses, history_stores;
 } mu_disk_cache_stats;
 
 void mu_disk_cache_get_stats(mu_disk_cache *cache, mu_disk_cache_stats *stats);

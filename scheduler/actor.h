@@ -103,6 +103,7 @@ struct mu_actor {
     atomic_uint_fast64_t queued_ns;
     /* Measured; 0: not yet (scheduler/estimate.h). */
     atomic_uint_fast64_t host_bytes_per_us, peer_bytes_per_us;
+    uint64_t host_rate_known, peer_rate_known; /* when the runtime was created (scheduler/history.h); constant then */
     atomic_uint_fast64_t jobs_ended;
     mu_timeline timeline;
     mu_callout callout;

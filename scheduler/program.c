@@ -18,6 +18,7 @@ static void free_program(muster_program *program) {
         mu_free(kernel);
     }
     for (uint32_t i = 0; i < program->code_count; i++) mu_code_drop_image(&program->codes[i]);
+    mu_history_free(program);
     pthread_mutex_destroy(&program->global_lock);
     pthread_mutex_destroy(&program->lock);
     mu_free(program->name);
@@ -55,6 +56,7 @@ void mu_program_release(muster_program *program) {
 
 void muster_program_destroy(muster_program *program) {
     if (!program || program->handle.tag != MU_TAG_PROGRAM) return;
+    mu_history_save(program);
     program->handle.released = true;
     mu_program_release(program);
 }
@@ -190,6 +192,7 @@ muster_status mu_program_make(muster_runtime *runtime, const char *name, mu_make
         return status;
     }
     mu_handle_init(&program->handle, MU_TAG_PROGRAM, runtime);
+    mu_history_load(program);
     status = mu_actors_call(runtime, load_at_leisure, program, error);
     if (status) {
         muster_program_destroy(program);
@@ -250,6 +253,7 @@ static muster_status find_kernel(muster_program *program, const char *entry, mus
     kernel->pace_ps = (atomic_uint_fast64_t *)&kernel->functions[runtime->device_count];
     kernel->wide_pace_ps = kernel->pace_ps + runtime->device_count;
     kernel->noted = (uint64_t *)(kernel->wide_pace_ps + runtime->device_count);
+    mu_history_recall(kernel);
     lookup l = {.kernel = kernel, .first = true};
     pthread_mutex_init(&l.lock, NULL);
     muster_status status = mu_actors_call(runtime, find_on_device, &l, error);
@@ -324,6 +328,9 @@ muster_status muster_cache_get_stats(muster_runtime *runtime, muster_cache_stats
         .disk_stores = disk.stores,
         .disk_store_failures = disk.store_failures,
         .disk_evictions = disk.evictions,
+        .history_hits = disk.history_hits,
+        .history_misses = disk.history_misses,
+        .history_stores = disk.history_stores,
         .load_stalls = atomic_load_explicit(&runtime->load_stalls, memory_order_relaxed),
     };
     for (uint32_t d = 0; d < runtime->device_count; d++) {

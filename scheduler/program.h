@@ -7,6 +7,7 @@
 #include "cache/module_cache.h"
 #include "scheduler/actor.h"
 #include "scheduler/handle.h"
+#include "scheduler/history.h"
 #include "scheduler/source.h"
 
 struct muster_kernel {
@@ -31,6 +32,7 @@ typedef struct mu_program_device {
     muster_program *program;
     mu_code *code;
     mu_module_entry *entry; /* NULL: not loaded */
+    mu_history *history;    /* the program's, constant; NULL: none */
 } mu_program_device;
 
 struct muster_program {
@@ -40,6 +42,7 @@ struct muster_program {
     uint32_t code_count;
     pthread_mutex_t lock; /* the list of kernels; held while a kernel is looked up on the devices */
     muster_kernel *kernels;
+    mu_history *histories; /* scheduler/history.c's own */
     mu_program_device *devices;
     atomic_uint devices_left;    /* while it is unloaded */
     pthread_mutex_t global_lock; /* one muster_program_set_global at a time touches the devices */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "scheduler/acquire.h"
 #include "scheduler/buffer.h"
+#include "scheduler/history.h"
 #include "scheduler/open_run.h"
 #include "scheduler/program.h"
 #include "scheduler/shard.h"
@@ -213,6 +214,7 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
         for (uint32_t i = 0; i < opened; i++) mu_device_close(devices[i]);
         return status;
     }
+    mu_history_load_rates(runtime);
     for (uint32_t d = 0; d < runtime->device_count; d++) {
         const mu_capability *capability = mu_device_capability(runtime->actors[d].device);
         mu_log_line(&runtime->log, MUSTER_LOG_INFO, "device %u: %s%s, %llu bytes", d, capability->name,
@@ -289,6 +291,7 @@ muster_status muster_runtime_destroy(muster_runtime *runtime, uint64_t timeout_n
         if ((status = wait_until_idle(runtime, deadline, timeout_ns, error))) return status;
     } while (mu_open_runs_close_one(runtime));
     destroy_handles(runtime);
+    mu_history_save_rates(runtime);
     free_runtime(runtime);
     return MUSTER_OK;
 }

@@ -50,6 +50,7 @@ muster_status mu_code_from_ptx(muster_runtime *runtime, mu_device *device, const
     muster_status status = mu_compile_cubin(&runtime->caches, NULL, device, &raw, ptx, bytes, name, &code->text, error);
     if (status) return status;
     code->key = mu_device_cubin_key(device, &raw);
+    code->identity = raw;
     code->image = code->text.text;
     code->bytes = code->text.bytes;
     code->has_variables = mu_ptx_has_variables(ptx, bytes);
@@ -149,7 +150,7 @@ static muster_status code_of_image(void *user, muster_runtime *runtime, mu_devic
     memcpy(code->copy, image->content, image->bytes);
     code->image = code->copy;
     code->bytes = image->bytes;
-    code->key = mu_raw_ptx_key(image->content, image->bytes);
+    code->key = code->identity = mu_raw_ptx_key(image->content, image->bytes);
     code->has_variables = true; /* it cannot be told */
     return MUSTER_OK;
 }

@@ -11,6 +11,7 @@
 /* Code that is ready to load on the devices of one kind. */
 typedef struct mu_code {
     mu_key key;        /* of the module */
+    mu_key identity;   /* of what it was compiled from, whatever compiled it, or of the image */
     const void *image; /* what is loaded: of `text`, or of `copy` */
     size_t bytes;
     mu_ptx_text text; /* on loan from the cache, or zeroed */

@@ -30,6 +30,9 @@
     X(disk_stores, counter, "entries written to disk")                                                                 \
     X(disk_store_failures, counter, "entries that could not be written")                                               \
     X(disk_evictions, counter, "entries removed from disk")                                                            \
+    X(history_hits, counter, "what earlier runtimes had learnt, found on disk")                                        \
+    X(history_misses, counter, "likewise, not found")                                                                  \
+    X(history_stores, counter, "what was learnt, written to disk")                                                     \
     X(module_hits, counter, "modules found loaded")                                                                    \
     X(module_loads, counter, "modules loaded")                                                                         \
     X(load_stalls, counter, "loads that a device with work had to drain for")

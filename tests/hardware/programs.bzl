@@ -90,6 +90,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:fetch_test"),
     program("tests", "//tests/scheduler:graph_test"),
     program("tests", "//tests/scheduler:handle_test"),
+    program("tests", "//tests/scheduler:history_test"),
     program("tests", "//tests/scheduler:host_job_test"),
     program("tests", "//tests/scheduler:host_test"),
     program("tests", "//tests/scheduler:injection_test"),
