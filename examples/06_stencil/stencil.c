@@ -83,7 +83,8 @@ static int simulate(muster_runtime *rt, const stencil *s) {
     muster_error error;
     muster_run *run = NULL;
     muster_job_result result = {.struct_size = sizeof result};
-    uint64_t first[3], last[3];
+    uint64_t first[3], last[3], edges = 0;
+    int before = MUSTER_ANY_DEVICE;
     if (advance(rt, s, 0, &run)) return 1;
     TRY(muster_run_wait(run, MUSTER_FOREVER, &error));
     TRY(muster_run_job_result(run, s->jobs[0], &result, &error));
@@ -91,6 +92,8 @@ static int simulate(muster_runtime *rt, const stencil *s) {
         muster_shard_result shard = {.struct_size = sizeof shard};
         TRY(muster_run_shard_result(run, s->jobs[0], i, &shard, &error));
         uint64_t blocks = (s->scene.width + BLOCK - 1) / BLOCK; /* of a row */
+        edges += i > 0 && shard.device != before;
+        before = shard.device;
         printf("rows %4" PRIu64 " to %4" PRIu64 " on device %d\n", shard.first_block / blocks,
                (shard.first_block + shard.blocks) / blocks - 1, shard.device);
     }
@@ -101,8 +104,8 @@ static int simulate(muster_runtime *rt, const stencil *s) {
     muster_run_destroy(run);
     if (count_bytes(rt, &last[0], &last[1], &last[2])) return 1;
 
-    /* A row each way at each cut. Devices that cannot reach each other send it by way of the host. */
-    uint64_t halos = 2 * (result.shards - 1) * (uint64_t)s->scene.width * sizeof(float), steps = s->steps - 2;
+    /* A row each way where two devices meet. Those that cannot reach each other send it by way of the host. */
+    uint64_t halos = 2 * edges * s->scene.width * sizeof(float), steps = s->steps - 2;
     printf("steps 1 and 2: %" PRIu64 " bytes from the host\n", first[0]);
     printf("each of the %" PRIu64 " after: %" PRIu64 " from the host, %" PRIu64 " from other devices, %" PRIu64
            " home; the halos are %" PRIu64 "\n",
