@@ -6,29 +6,20 @@
 #include "scheduler/arrivals.h"
 #include "scheduler/detour.h"
 #include "scheduler/evict.h"
+#include "scheduler/fetch.h"
 #include "scheduler/loss.h"
 #include "scheduler/runtime.h"
 
 /* ------------------------------------------------------------------------------------------- what is needed, looked at -- */
 
-/* Where a segment can be copied from: a device that is reached directly, best where its copy is complete, then where it is enqueued;
- * the host; a device that is reached by way of the host only. MUSTER_ANY_DEVICE: the host. */
-static int choose_source(const mu_task_binding *b, const mu_coherence *table, const mu_segment *segment) {
-    enum { DONE, CLOSED, OPEN, HOST, INDIRECT };
-    mu_location_mask valid = segment->valid;
+/* Where a segment can be copied from: a device that is reached directly; the host; a device that is reached by way of the host only.
+ * MUSTER_ANY_DEVICE: the host. */
+static int choose_source(const mu_task_binding *b, const mu_segment *segment) {
     const muster_runtime *runtime = b->actor->runtime;
-    int best = MUSTER_ANY_DEVICE, best_rank = valid & MU_LOCATION_HOST ? HOST : INDIRECT + 1;
-    for (int d = 0; d < (int)table->device_count; d++) {
-        if (!(valid & MU_LOCATION_DEVICE(d))) continue;
-        const mu_timeline *timeline = &runtime->actors[d].timeline;
-        uint64_t stamp = segment->stamps[d];
-        int rank = !(runtime->reach[b->actor->index] & MU_LOCATION_DEVICE(d)) ? INDIRECT
-                   : mu_timeline_done(timeline) >= stamp                      ? DONE
-                   : mu_timeline_closed(timeline) >= stamp                    ? CLOSED
-                                                                              : OPEN;
-        if (rank < best_rank) best = d, best_rank = rank;
-    }
-    return best;
+    mu_location_mask reach = runtime->reach[b->actor->index];
+    int source = mu_choose_source(runtime, segment, reach);
+    if (source != MUSTER_ANY_DEVICE || (segment->valid & MU_LOCATION_HOST)) return source;
+    return mu_choose_source(runtime, segment, ~reach);
 }
 
 static mu_bind undefined(mu_task_binding *b, const mu_segment *segment) {
@@ -59,7 +50,6 @@ static mu_bind wait_for_arrival(mu_task_binding *b, mu_arrival *arrival) {
 /* A segment that is read and not valid here. */
 static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, const mu_segment *segment,
                                const mu_instance *instance, need *n) {
-    const mu_coherence *table = &mu_access_buffer(b, access)->coherence;
     mu_actor *actor = b->actor;
     if (segment->undefined) return undefined(b, segment);
     n->covered = false;
@@ -70,7 +60,7 @@ static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, cons
     if (instance && mu_actor_is_behind(actor, actor->index, instance->last_use))
         return wait_for_epoch(b, actor->index, instance->last_use, MU_BIND_EPOCH);
     if (segment->zero) return MU_BOUND;
-    int source = choose_source(b, table, segment);
+    int source = choose_source(b, segment);
     if (source == MUSTER_ANY_DEVICE) {
         n->staged |= mu_arrival_is_staged(mu_access_buffer(b, access), high - low);
         return MU_BOUND;
@@ -155,7 +145,7 @@ static bool next_piece(mu_task_binding *b, mu_coherence *table, uint64_t at, uin
         if (out->undefined) out->lost = *segment;
         found = true;
         if (segment->zero || out->undefined) break;
-        out->source = choose_source(b, table, segment);
+        out->source = choose_source(b, segment);
         if (out->source == MUSTER_ANY_DEVICE) break;
         /* A device may hold the segment in several instances: take it instance by instance. */
         for (mu_instance *held = table->instances[out->source]; held; held = held->next) {

@@ -103,11 +103,10 @@ bool mu_fetch_start(mu_fetch *fetch) {
 
 /* ------------------------------------------------------------------------------------------------------------- plan -- */
 
-/* A device that has the segment already, else one where it is enqueued for sure, else any. */
-static int choose_source(const muster_runtime *runtime, const mu_coherence *table, const mu_segment *segment) {
+int mu_choose_source(const muster_runtime *runtime, const mu_segment *segment, mu_location_mask among) {
     int chosen = MUSTER_ANY_DEVICE, best = -1;
-    for (int d = 0; d < (int)table->device_count; d++) {
-        if (!(segment->valid & MU_LOCATION_DEVICE(d))) continue;
+    for (int d = 0; d < (int)runtime->device_count; d++) {
+        if (!(segment->valid & among & MU_LOCATION_DEVICE(d))) continue;
         const mu_timeline *timeline = &runtime->actors[d].timeline;
         uint64_t stamp = segment->stamps[d];
         int rank = (mu_timeline_closed(timeline) >= stamp) + (mu_timeline_done(timeline) >= stamp);
@@ -125,7 +124,8 @@ static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, mu
     const mu_segment *segment = mu_coherence_first(table, &at, range->low);
     for (; !status && segment && segment->low < range->high; segment = mu_coherence_next(table, &at)) {
         if (segment->zero || (segment->valid & MU_LOCATION_HOST)) continue;
-        int source = segment->undefined ? MUSTER_ANY_DEVICE : choose_source(fetch->runtime, table, segment);
+        int source =
+            segment->undefined ? MUSTER_ANY_DEVICE : mu_choose_source(fetch->runtime, segment, ~MU_LOCATION_HOST);
         if (source == MUSTER_ANY_DEVICE)
             status = mu_segment_fail(segment, error);
         else

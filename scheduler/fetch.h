@@ -67,4 +67,8 @@ muster_status mu_fetch_wrote(mu_fetch *fetch, muster_error *error);
 /* The host memory is the devices' again. */
 void mu_fetch_let_go(mu_fetch *fetch);
 
+/* Where to copy a segment from, of the devices in `among`: where its copy is complete, else where it is enqueued for sure, else any that
+ * has it; MUSTER_ANY_DEVICE: none has. With the table's lock held, by any thread. For transfers to devices too. */
+int mu_choose_source(const muster_runtime *runtime, const mu_segment *segment, mu_location_mask among);
+
 #endif
