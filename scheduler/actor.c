@@ -469,6 +469,8 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
                    actor->held_tasks || actor->arrivals.first || actor->staged_arrivals || actor->retired_instances ||
                    mu_staging_is_active(actor->staging);
+    /* A write-back that has just ended made tasks ready that waited for it. */
+    if (!waiting && actor->ready.first) return;
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
     if (!waiting && (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor) || mu_bursts_grow(actor)))
         return;
