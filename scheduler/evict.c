@@ -236,6 +236,65 @@ static void give_up(mu_actor *actor, mu_instance *instance, uint64_t *coming) {
     *coming += instance->charged_bytes;
 }
 
+/* What an instance for the access alone would be charged. */
+static uint64_t charge_of(const mu_access *access, const muster_buffer *buffer) {
+    mu_parts parts = {.count = 0};
+    uint64_t low, high, bytes;
+    mu_access_range(access, buffer, &low, &high);
+    mu_parts_add(&parts, access->buffer, low, high);
+    return mu_parts_bytes(&parts, &bytes, NULL) ? UINT64_MAX / MU_MAX_PARAMETERS : bytes;
+}
+
+/* Whether what the task needs is there in instances so large, made for jobs that accessed more, that the rest of it never fits beside
+ * them. They are noted. */
+static bool crowds_itself_out(const mu_actor *actor, const muster_run *run, const mu_node *node,
+                              const mu_instance *large[MU_MAX_PARAMETERS]) {
+    const muster_graph *graph = run->graph;
+    const mu_instance *counted[MU_MAX_PARAMETERS];
+    uint32_t count = 0, large_count = 0;
+    uint64_t sum;
+    if (mu_scratch_bytes(graph, node, &sum, NULL)) return false;
+    for (uint32_t i = 0; i < node->access_count; i++) {
+        const mu_access *access = &graph->accesses[node->access_first + i];
+        muster_buffer *buffer = graph->buffers[access->buffer].buffer;
+        uint64_t own = charge_of(access, buffer);
+        mu_coherence_lock(&buffer->coherence);
+        const mu_instance *instance =
+            mu_coherence_instance(&buffer->coherence, actor->index, access->low, access->high);
+        mu_coherence_unlock(&buffer->coherence);
+        if (!instance) {
+            sum += own;
+            continue;
+        }
+        uint32_t k = 0;
+        while (k < count && counted[k] != instance) k++;
+        if (k < count) continue;
+        counted[count++] = instance;
+        sum += instance->charged_bytes;
+        if (instance->charged_bytes > own) large[large_count++] = instance;
+    }
+    while (large_count < MU_MAX_PARAMETERS) large[large_count++] = NULL;
+    return sum > mu_ledger_capacity(mu_device_ledger(actor->device));
+}
+
+static bool is_among(const mu_instance *instance, const mu_instance *const *instances) {
+    for (uint32_t i = 0; i < MU_MAX_PARAMETERS && instances[i]; i++)
+        if (instances[i] == instance) return true;
+    return false;
+}
+
+/* Only now that all else has been or is being given up. The task gets instances of its own size then. */
+static void give_up_large(mu_actor *actor, uint64_t bytes, const muster_run *run, const mu_node *node,
+                          uint64_t *coming) {
+    const mu_instance *large[MU_MAX_PARAMETERS];
+    if (*coming >= bytes || !crowds_itself_out(actor, run, node, large)) return;
+    for (mu_instance *instance = actor->lru_oldest, *newer; instance && *coming < bytes; instance = newer) {
+        newer = instance->lru_newer;
+        if (!instance->evicting && !in_use(actor, instance) && is_among(instance, large))
+            give_up(actor, instance, coming);
+    }
+}
+
 uint64_t mu_evict(mu_actor *actor, uint64_t bytes, const muster_run *run, const mu_node *node) {
     uint64_t coming = 0;
     for (mu_instance *instance = actor->retired_instances; instance; instance = instance->next)
@@ -248,5 +307,6 @@ uint64_t mu_evict(mu_actor *actor, uint64_t bytes, const muster_run *run, const 
             if (instance->evicting || in_use(actor, instance) || needed_by(instance, run, node) != least) continue;
             give_up(actor, instance, &coming);
         }
+    give_up_large(actor, bytes, run, node, &coming);
     return coming;
 }
