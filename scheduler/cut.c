@@ -96,6 +96,22 @@ typedef struct planner {
     uint64_t asked_bytes, fit_capacity;
 } planner;
 
+/* Other shards may begin where their memory keeps more to be aligned as the buffer is. */
+static void misalign(const planner *p, const mu_node *node) {
+    const muster_dispatch *dispatch = p->checked->dispatch;
+    mu_access *access = &p->graph->accesses[node->access_first];
+    for (uint32_t i = 0; i < dispatch->arg_count; i++) {
+        const muster_arg *arg = &dispatch->args[i];
+        if (arg->kind != MUSTER_ARG_BUFFER) continue;
+        if (access->exact && (arg->offset_bytes | arg->slice_bytes) % MU_ALIGNMENT_BYTES) {
+            uint64_t more = MU_ALIGNMENT_BYTES - 1 - access->low % MU_ALIGNMENT_BYTES;
+            access->low += more;
+            access->high += more;
+        }
+        access++;
+    }
+}
+
 /* What a shard of so many slices needs at most on a device: a shard in the middle, which has neighbours on both sides. Asked of a node
  * as it would be added, which is taken back. */
 static muster_status shard_need(planner *p, uint32_t slices, uint64_t *bytes) {
@@ -110,6 +126,7 @@ static muster_status shard_need(planner *p, uint32_t slices, uint64_t *bytes) {
     once.iterations = 1;
     muster_status status =
         mu_shard_add_node(p->graph, p->job, &once, first, first + slices, MUSTER_ANY_DEVICE, NULL, p->error);
+    if (!status) misalign(p, &p->graph->nodes[node]);
     if (!status) status = mu_bind_required(p->graph, &p->graph->nodes[node], bytes, p->error);
     mu_graph_rewind(p->graph, &mark);
     if (!status) p->asked_slices = slices, p->asked_bytes = *bytes;
