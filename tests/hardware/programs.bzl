@@ -115,6 +115,8 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:quarantine_random_test", seconds = 300),
     program("tests", "//tests/scheduler:quarantine_test"),
     program("tests", "//tests/scheduler:random_graph_shares_test"),
+    program("tests", "//tests/scheduler:random_cut_test"),
+    program("tests", "//tests/scheduler:random_cut_test", args = "--driver cuda --actors 4 --rounds 60"),
     program("tests", "//tests/scheduler:random_graph_test"),
     program("tests", "//tests/scheduler:random_graph_test", args = "--driver cuda --graphs 300"),
     program("tests", "//tests/scheduler:random_graph_test", args = "--driver cuda --devices 1 --actors 4 --graphs 100"),
