@@ -22,8 +22,10 @@ enum { CHAINS = 7 };
 
 /* What launching costs the device and the worker (tests/bench/burst_bench.c). */
 enum { GRAPH_NS = 2300, BRANCH_NS = 1200, NODE_NS = 530 };
-/* Two timed events cost as much as a launch and a half: one burst in so many is measured. */
-enum { SAMPLE_EVERY = 256, SAMPLE_LAUNCHES = 8 };
+/* Shorter branches cost the worker more than they give the device, unless kernels take long. */
+enum { SHORT_BRANCH = 4 };
+/* Two timed events cost as much as a launch and a half, and a chain may be the slower way: measured once in so many looks. */
+enum { SAMPLE_EVERY = 256 };
 
 static const struct shape *shape_of(const mu_burst_pool *pool, const mu_burst_kind *kind) {
     return &shapes[kind - pool->kinds];
@@ -129,7 +131,8 @@ mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint3
     uint64_t missed_ps = best_ps;
     mu_burst_kind *best = NULL, *missed = NULL;
     for (int k = CHAINS; k < MU_BURST_KINDS; k++) {
-        uint64_t ps = capacity_of(&shapes[k]) <= count ? cost_ps(&shapes[k], ns, fit) : UINT64_MAX;
+        if (capacity_of(&shapes[k]) > count || (shapes[k].length < SHORT_BRANCH && ns < MU_BURST_LONG_NS)) continue;
+        uint64_t ps = cost_ps(&shapes[k], ns, fit);
         if (ps < missed_ps) {
             missed_ps = ps;
             missed = &pool->kinds[k];
@@ -156,13 +159,20 @@ mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool branc
 }
 
 mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, uint64_t tag, uint32_t key) {
-    uint32_t chosen = 0, equal = 0;
+    uint32_t chosen = 0, equal = 0, unused = kind->count;
+    uint64_t *seen = &pool->seen[tag % MU_BURST_SEEN];
     for (uint32_t i = 0; i < kind->count; i++) {
         if (kind->copies[i].tag == tag) return kind->copies[i].burst;
+        if (!kind->copies[i].tag) unused = i;
         /* One of those that begin alike, at random: what comes in turns longer than there are copies finds some of them again. */
         if (mu_burst_key(kind->copies[i].burst, 0) == key && draw(pool, ++equal) == 0) chosen = i;
     }
-    if (!equal) chosen = draw(pool, kind->count);
+    if (unused < kind->count)
+        chosen = unused;
+    else if (!equal)
+        chosen = draw(pool, kind->count);
+    kind->wanted |= *seen == tag;
+    *seen = tag;
     kind->copies[chosen].tag = tag;
     return kind->copies[chosen].burst;
 }
@@ -192,52 +202,52 @@ static mu_burst_known *find_known(mu_burst_pool *pool, uint32_t key) {
     return key && known->key == key ? known : NULL;
 }
 
-static bool is_due(mu_burst_pool *pool, const uint32_t keys[4]) {
-    bool due = false;
-    for (int i = 0; i < 4; i++) {
-        mu_burst_known *known = find_known(pool, keys[i]);
-        if (!known) continue;
-        due |= known->bursts == 0;
-        if (known->bursts) known->bursts--;
-    }
-    return due;
+static mu_burst_sample *free_sample(mu_burst_pool *pool) {
+    for (int i = 0; i < MU_BURST_SAMPLES; i++)
+        if (!pool->samples[i].epoch) return &pool->samples[i];
+    return NULL;
 }
 
-mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, uint32_t branches, uint32_t count, const uint32_t keys[4]) {
+bool mu_burst_pool_is_due(mu_burst_pool *pool, mu_burst_known *known) {
+    if (known->looks) known->looks--;
+    return known->looks == 0 && free_sample(pool);
+}
+
+mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, uint32_t count, const uint32_t keys[4]) {
     mu_burst_pool *pool = &actor->bursts.pool;
-    if (count < SAMPLE_LAUNCHES || !is_due(pool, keys)) return NULL;
-    mu_burst_sample *sample = NULL;
-    for (int i = 0; i < MU_BURST_SAMPLES && !sample; i++)
-        if (!pool->samples[i].epoch) sample = &pool->samples[i];
-    if (!sample) return NULL;
+    mu_burst_sample *sample = free_sample(pool);
+    bool due = false;
+    for (int i = 0; i < 4; i++) {
+        const mu_burst_known *known = find_known(pool, keys[i]);
+        due |= known && known->looks == 0;
+    }
+    if (!due || !sample || count < MU_BURST_SAMPLED) return NULL;
     if (!sample->begin && mu_event_create_timed(actor->device, &sample->begin, NULL)) sample->begin = NULL;
     if (!sample->end && mu_event_create_timed(actor->device, &sample->end, NULL)) sample->end = NULL;
     if (!sample->begin || !sample->end || mu_event_record(actor->device, MU_LANE_DISPATCH, sample->begin, NULL))
         return NULL;
-    const mu_burst_known *first = find_known(pool, keys[0]);
     memcpy(sample->keys, keys, sizeof sample->keys);
     sample->count = count;
-    sample->side_by_side = first && first->fit < branches ? first->fit : branches;
-    sample->busy = actor->tasks_in_flight > count;
     return sample;
 }
 
 void mu_burst_pool_sampled(mu_actor *actor, mu_burst_sample *sample) {
-    if (sample && !mu_event_record(actor->device, MU_LANE_DISPATCH, sample->end, NULL))
-        sample->epoch = actor->timeline.open;
+    mu_burst_pool *pool = &actor->bursts.pool;
+    if (!sample || mu_event_record(actor->device, MU_LANE_DISPATCH, sample->end, NULL)) return;
+    sample->epoch = actor->timeline.open;
+    for (int i = 0; i < 4; i++) {
+        mu_burst_known *known = find_known(pool, sample->keys[i]);
+        if (known) known->looks = SAMPLE_EVERY;
+    }
 }
 
 static void learn(mu_burst_known *known, const mu_burst_sample *sample, uint64_t elapsed_ns) {
-    uint64_t each = elapsed_ns * sample->side_by_side / sample->count;
-    each = each > NODE_NS ? each - NODE_NS : 1;
+    uint64_t launching = GRAPH_NS + BRANCH_NS + (uint64_t)NODE_NS * sample->count;
+    uint64_t each = elapsed_ns > launching ? (elapsed_ns - launching) / sample->count : 0;
     if (each > UINT32_MAX) each = UINT32_MAX;
-    /* On an idle device the launch itself is in it, which makes it too long. */
-    if (known->ns && sample->busy)
-        each = known->ns - known->ns / 4 + each / 4;
-    else if (known->ns && each > known->ns)
-        each = known->ns;
+    /* On an idle device some of the caller's time is in it: a microsecond, which decides nothing. */
+    if (known->ns) each = known->ns - known->ns / 4 + each / 4;
     known->ns = each ? (uint32_t)each : 1;
-    known->bursts = SAMPLE_EVERY;
 }
 
 void mu_burst_pool_learn(mu_actor *actor) {

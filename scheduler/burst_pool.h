@@ -14,11 +14,14 @@
 typedef struct mu_actor mu_actor;
 
 enum {
-    MU_BURST_LONGEST = 256, /* launches of a burst */
-    MU_BURST_KINDS = 23,    /* shapes */
-    MU_BURST_COPIES = 8,    /* of one shape, at most */
-    MU_BURST_KNOWN = 64,    /* launch shapes that are remembered */
-    MU_BURST_SAMPLES = 2    /* measurements in flight */
+    MU_BURST_LONGEST = 256,  /* launches of a burst */
+    MU_BURST_KINDS = 23,     /* shapes */
+    MU_BURST_COPIES = 8,     /* of one shape, at most */
+    MU_BURST_KNOWN = 64,     /* launch shapes that are remembered */
+    MU_BURST_SEEN = 256,     /* beginnings of bursts that are remembered; a power of two */
+    MU_BURST_LONG_NS = 3000, /* against what such a kernel takes, launching it is little */
+    MU_BURST_SAMPLES = 2,    /* measurements in flight */
+    MU_BURST_SAMPLED = 4     /* launches that are enough to measure; a few more are taken */
 };
 
 typedef struct mu_burst_kind {
@@ -32,24 +35,24 @@ typedef struct mu_burst_kind {
 
 /* What is known of launches with one key (mu_launch_key). */
 typedef struct mu_burst_known {
-    uint32_t key;    /* 0: empty */
-    uint32_t fit;    /* how many such launches fit the device together; 1 or more */
-    uint32_t ns;     /* what one takes beyond being launched, measured now and then; 0: not known */
-    uint32_t bursts; /* until the next measurement */
+    uint32_t key;   /* 0: empty */
+    uint32_t fit;   /* how many such launches fit the device together; 1 or more */
+    uint32_t ns;    /* what one takes beyond being launched, measured now and then; 0: not known */
+    uint32_t looks; /* until the next measurement */
 } mu_burst_known;
 
 typedef struct mu_burst_sample {
     mu_event begin, end; /* NULL until first used */
     uint64_t epoch;      /* done when this one is; 0: not in flight */
     uint32_t keys[4];    /* of some of its launches, 0 behind the last */
-    uint32_t count, side_by_side;
-    bool busy; /* the device had work before it: nothing but the launches was measured */
+    uint32_t count;
 } mu_burst_sample;
 
 typedef struct mu_burst_pool {
     mu_burst_kind kinds[MU_BURST_KINDS];
     mu_burst_known known[MU_BURST_KNOWN];
     mu_burst_sample samples[MU_BURST_SAMPLES];
+    uint64_t seen[MU_BURST_SEEN]; /* tags, by their low bits */
     uint64_t random;
     bool refused; /* the driver made none when asked last: it is not asked again */
 } mu_burst_pool;
@@ -72,15 +75,17 @@ mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint3
 /* Any kind of 2 to `limit` launches, with or without branches. NULL: there is none. */
 mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool branches);
 
-/* One of the kind: the one that launched `tag` last, else one that begins with `key`. */
+/* One of the kind: the one that launched `tag` last, else one that begins with `key`; when the tag has been seen before, one more would
+ * have been of use. */
 mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, uint64_t tag, uint32_t key);
 
 /* What is known of a dispatch's launches, begun when it is seen for the first time. Until the next call. */
 mu_burst_known *mu_burst_pool_known(mu_actor *actor, const mu_node *node, uint32_t key);
 
-/* Around the launch of a burst of `count` launches: measures what they take, if it is time to. The launches' keys are `keys`, 0 at the
- * end. */
-mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, uint32_t branches, uint32_t count, const uint32_t keys[4]);
+/* Whether it is time to measure launches like these, and that is possible now: then some of them should go out as a chain. */
+bool mu_burst_pool_is_due(mu_burst_pool *pool, mu_burst_known *known);
+/* Around the launch of a chain of `count` launches: measures what they take, if it is time to for one of `keys`, 0 at the end. */
+mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, uint32_t count, const uint32_t keys[4]);
 void mu_burst_pool_sampled(mu_actor *actor, mu_burst_sample *sample);
 /* Takes in what has been measured. */
 void mu_burst_pool_learn(mu_actor *actor);

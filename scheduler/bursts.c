@@ -8,9 +8,9 @@
 #include "scheduler/runtime.h"
 
 enum {
-    SHORTEST = 2,         /* of all bursts */
-    RAMP_SHORTEST = 16,   /* a burst for an idle device, which waits while it is filled */
-    LONG_LAUNCH_NS = 5000 /* against which that wait is nothing */
+    SHORTEST = 2,       /* of all bursts */
+    RAMP_SHORTEST = 16, /* a burst for an idle device, which waits while it is filled */
+    LOOK_SHORTEST = 64  /* the same for long kernels, against which that is nothing */
 };
 
 static mu_burst_mode mode_of(const mu_actor *actor) { return actor->runtime->config.bursts; }
@@ -56,7 +56,7 @@ static void send(mu_actor *actor) {
     if (bursts->count) {
         uint32_t keys[4];
         some_keys(bursts, keys);
-        sample = mu_burst_pool_sample(actor, mu_burst_branches(burst), bursts->count, keys);
+        if (mu_burst_branches(burst) == 1) sample = mu_burst_pool_sample(actor, bursts->count, keys);
         mu_epoch_add_calls(actor, 1);
         status = mu_burst_launch(burst, &error);
         if (!status) mu_burst_pool_sampled(actor, sample);
@@ -117,6 +117,8 @@ static mu_burst_kind *choose_chain(mu_actor *actor, uint32_t expected) {
     uint32_t busy = 2 * actor->tasks_in_flight;
     if (busy < RAMP_SHORTEST / 2) busy = RAMP_SHORTEST / 2;
     if (limit > busy) limit = busy;
+    if (bursts->probing && limit > 2 * MU_BURST_SAMPLED) limit = 2 * MU_BURST_SAMPLED;
+    bursts->probing = false;
     return mu_burst_pool_chain(&bursts->pool, limit);
 }
 
@@ -173,13 +175,16 @@ static uint32_t key_of(const mu_actor *actor, const mu_node *node) {
 /* The queue's front, up to what is no plain launch or has another priority, with the keys. Returns how many. */
 static uint32_t look_at_queue(mu_actor *actor, uint32_t limit, uint32_t *keys) {
     mu_bursts *bursts = &actor->bursts;
-    uint32_t count = 0;
+    uint32_t count = 0, key = 0;
     const mu_task *task = actor->ready.first;
+    const mu_kernel_shape *shape = NULL; /* whose key that is */
     for (; task && count < limit; task = (const mu_task *)task->message.link.next) {
         const mu_node *node = node_of(actor, task);
         if (task->priority != actor->ready.first->priority || !can_be_planned(actor, node)) break;
+        if (node->as.dispatch != shape) key = key_of(actor, node);
+        shape = node->as.dispatch;
         bursts->plan.tasks[count] = task;
-        keys[count++] = key_of(actor, node);
+        keys[count++] = key;
     }
     return count;
 }
@@ -194,17 +199,22 @@ static mu_burst_kind *choose_branches(mu_actor *actor, uint32_t count, const uin
     uint32_t fit = MU_BURST_MAX;
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t which = i * count / 4;
-        const mu_burst_known *known =
-            mu_burst_pool_known(actor, node_of(actor, bursts->plan.tasks[which]), keys[which]);
+        mu_burst_known *known = mu_burst_pool_known(actor, node_of(actor, bursts->plan.tasks[which]), keys[which]);
         ns += known->ns / 4;
         if (known->fit < fit) fit = known->fit;
+        if (i == 0 || keys[which] != keys[(i - 1) * count / 4])
+            bursts->probing |= count >= MU_BURST_SAMPLED && mu_burst_pool_is_due(&bursts->pool, known);
     }
+    bursts->plan_after = 0;
+    if (bursts->probing) return NULL;
     uint32_t limit = bursts->reach;
     uint32_t busy = 2 * actor->tasks_in_flight < RAMP_SHORTEST ? RAMP_SHORTEST : 2 * actor->tasks_in_flight;
-    if (ns < LONG_LAUNCH_NS && limit > busy) limit = busy;
+    if (ns < MU_BURST_LONG_NS && limit > busy) limit = busy;
     const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
     bool more = atomic_load_explicit(&run->unenqueued, memory_order_relaxed) > MU_BURST_LONGEST;
-    return mu_burst_pool_branches(&bursts->pool, count < limit ? count : limit, (uint32_t)ns, fit, more);
+    if (limit > count) limit = count;
+    bursts->plan_after = limit; /* if there is none for so many */
+    return mu_burst_pool_branches(&bursts->pool, limit, (uint32_t)ns, fit, more);
 }
 
 /* Gives each of `count` launches, as many as the burst has nodes, a node: of its key where there is one, else any. */
@@ -248,7 +258,7 @@ static void assign(const mu_burst *burst, const uint32_t *keys, uint32_t count, 
 
 void mu_bursts_plan(mu_actor *actor) {
     mu_bursts *bursts = &actor->bursts;
-    if (bursts->plan.count) return;
+    if (bursts->open) return; /* a chain is filled first */
     if (bursts->plan_after) {
         bursts->plan_after--;
         return;
@@ -257,13 +267,13 @@ void mu_bursts_plan(mu_actor *actor) {
     if (bursts->pool.refused && !bursts->pool.kinds[0].count) return;
     if (actor->ready.count < SHORTEST) return;
     uint32_t keys[MU_BURST_LONGEST];
-    uint32_t count = look_at_queue(actor, MU_BURST_LONGEST, keys);
+    /* No further than about what the device has to do lets a burst reach. */
+    uint32_t limit = 2 * actor->tasks_in_flight < LOOK_SHORTEST ? LOOK_SHORTEST : 2 * actor->tasks_in_flight;
+    uint32_t count = look_at_queue(actor, limit < MU_BURST_LONGEST ? limit : MU_BURST_LONGEST, keys);
+    bursts->plan_after = count;
     mu_burst_kind *kind = count < SHORTEST ? NULL : choose_branches(actor, count, keys);
-    if (!kind || (forced && ends_here(actor))) {
-        bursts->plan_after = count;
-        return;
-    }
-    if (bursts->open) mu_bursts_flush(actor);
+    if (!kind || (forced && ends_here(actor))) return;
+    bursts->plan_after = 0;
     const mu_task *first = bursts->plan.tasks[0];
     open_burst(actor, kind, tag_of(mu_run_at(actor->runtime, first->run), first->node), keys[0]);
     bursts->plan.count = mu_burst_capacity(bursts->open);

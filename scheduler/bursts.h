@@ -36,6 +36,7 @@ typedef struct mu_bursts {
         const mu_task *tasks[MU_BURST_LONGEST];
         uint16_t nodes[MU_BURST_LONGEST]; /* of the open burst */
     } plan;
+    bool probing;        /* the next burst is a chain, to be measured */
     uint32_t plan_after; /* tasks to enqueue before the queue's front is looked at again */
 } mu_bursts;
 

@@ -12,6 +12,7 @@
  *     matched      argument values, in a graph of 16 kernels that stay where they are
  *     random       argument values, and one of 16 kernels at random
  *     half         argument values of half the nodes, with the other half switched off once
+ *     one          argument values of one node
  * Figures, medians over R runs in nanoseconds a launch: `set_ns` and `launch_ns` of the caller's time for changing the nodes and for
  * launching the graphs, `drained_ns` of wall clock until the device was done. Rows of the device layer do the same through
  * mu_burst. `idle` rows synchronise after each graph: what a burst costs that finds the device idle.
@@ -30,11 +31,12 @@
 
 enum { KERNELS = 16, MAX_NODES = 2048, MAX_ROTATION = 8, SPINS = 64, SPIN_NS = 20000, PTX_BYTES = 8192 };
 
-typedef enum change { REPLAY, ARGUMENTS, GRID, WIDE, MATCHED, RANDOM, HALF } change;
-static const char *const change_names[] = {"replay", "arguments", "grid", "wide", "matched", "random", "half"};
+typedef enum change { REPLAY, ARGUMENTS, GRID, WIDE, MATCHED, RANDOM, HALF, ONE } change;
+static const char *const change_names[] = {"replay", "arguments", "grid", "wide", "matched", "random", "half", "one"};
 
 typedef struct graph {
     uint32_t branches, length;
+    bool rooted; /* behind one empty node */
     CUgraph graph;
     CUgraphExec exec;
     CUgraphNode nodes[MAX_NODES]; /* by position in the chains, then by branch */
@@ -165,12 +167,12 @@ static void make_graph(bench *bench, graph *made, uint32_t branches, uint32_t le
     made->branches = branches;
     made->length = length;
     driver_must(bench, driver->graph_create(&made->graph, 0), "creating a graph");
+    CUgraphNode root;
+    if (made->rooted) driver_must(bench, driver->graph_add_empty_node(&root, made->graph, NULL, 0), "adding a node");
     for (uint32_t i = 0; i < branches * length; i++) {
         describe(bench, &node, what, i, parameters);
-        bool follows = i >= branches;
-        driver_must(bench,
-                    driver->graph_add_kernel_node(&made->nodes[i], made->graph,
-                                                  follows ? &made->nodes[i - branches] : NULL, follows, &node),
+        const CUgraphNode *before = i >= branches ? &made->nodes[i - branches] : made->rooted ? &root : NULL;
+        driver_must(bench, driver->graph_add_kernel_node(&made->nodes[i], made->graph, before, before ? 1 : 0, &node),
                     "adding a node");
     }
     driver_must(bench, driver->mem_get_info(&before, &total), "asking for memory");
@@ -209,7 +211,7 @@ static cost send_graphs(bench *bench, uint32_t rotation, change what, uint32_t l
     for (uint32_t turn = 0; all.launches < launches; turn++, all.launches += size) {
         graph *next = &bench->graphs[turn % rotation];
         uint64_t before = mu_now_ns();
-        if (what != REPLAY) set_nodes(bench, next, what, size, all.launches);
+        if (what != REPLAY) set_nodes(bench, next, what, what == ONE ? 1 : size, all.launches);
         uint64_t set = mu_now_ns();
         driver_must(bench, bench->driver->graph_launch(next->exec, bench->stream), "launching");
         all.launch_ns += mu_now_ns() - set;
@@ -339,7 +341,7 @@ static void instantiate_row(bench *bench, measure_report *report, uint32_t branc
 }
 
 /* Sixty-four long kernels: microseconds for all of them. branches 0: the bare loop. */
-static void spin_row(bench *bench, measure_report *report, uint32_t branches, uint32_t length) {
+static void spin_row(bench *bench, measure_report *report, uint32_t branches, uint32_t length, bool rooted, bool set) {
     char name[96] = "spin: bare loop";
     measure us = {0};
     uint64_t value[2] = {bench->memory, SPIN_NS}, ns, bytes;
@@ -354,7 +356,9 @@ static void spin_row(bench *bench, measure_report *report, uint32_t branches, ui
                                     .kernelParams = parameters};
     graph *made = &bench->graphs[0];
     const mu_driver *driver = bench->driver;
+    made->rooted = rooted;
     if (branches) make_graph(bench, made, branches, length, ARGUMENTS, &ns, &bytes);
+    made->rooted = false;
     for (uint32_t r = 0; r <= bench->runs; r++) {
         uint64_t begin = mu_now_ns();
         for (uint32_t i = 0; !branches && i < SPINS; i++)
@@ -362,7 +366,7 @@ static void spin_row(bench *bench, measure_report *report, uint32_t branches, ui
                         driver->launch_kernel(bench->spin, 1, 1, 1, 32, 1, 1, 0, bench->stream, parameters, NULL),
                         "launching");
         for (uint32_t done = 0; branches && done < SPINS; done += branches * length) {
-            for (uint32_t i = 0; i < branches * length; i++)
+            for (uint32_t i = 0; i < branches * length && (set || r == 0); i++)
                 driver_must(bench, driver->graph_exec_kernel_node_set_params(made->exec, made->nodes[i], &node),
                             "setting");
             driver_must(bench, driver->graph_launch(made->exec, bench->stream), "launching");
@@ -372,43 +376,48 @@ static void spin_row(bench *bench, measure_report *report, uint32_t branches, ui
     }
     if (branches) {
         drop_graph(bench, made);
-        snprintf(name, sizeof name, "spin: %u x %u", branches, length);
+        snprintf(name, sizeof name, "spin: %u x %u%s%s", branches, length, rooted ? ", rooted" : "",
+                 set ? "" : ", replay");
     }
     const measure_figure figures[] = {{"us", measure_percentile(&us, 50)}, {"p90_us", measure_percentile(&us, 90)}};
     measure_row(report, name, figures, sizeof figures / sizeof figures[0]);
 }
 
 static void measure_all(bench *bench, measure_report *report) {
-    static const uint32_t lengths[] = {8, 32, 128, 256, 512, 1024};
-    static const uint32_t wide[][2] = {{2, 64},  {4, 32}, {2, 256}, {4, 128}, {8, 64},
-                                       {16, 32}, {64, 8}, {32, 1},  {128, 1}};
-    static const change changes[] = {GRID, WIDE, MATCHED, RANDOM, HALF};
+    static const uint32_t lengths[] = {8, 32, 128, 512, 1024};
+    static const uint32_t wide[][2] = {{2, 8},  {4, 4},  {4, 8},  {8, 4},  {4, 16},  {8, 8},  {16, 4},
+                                       {2, 64}, {4, 32}, {8, 16}, {8, 32}, {4, 128}, {32, 1}, {64, 1}};
+    static const change changes[] = {ONE, GRID, WIDE, MATCHED, RANDOM, HALF};
+    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) instantiate_row(bench, report, 1, lengths[l]);
+    for (size_t w = 0; w < sizeof wide / sizeof wide[0]; w++) instantiate_row(bench, report, wide[w][0], wide[w][1]);
     raw_row(bench, report, 1, bench->launches, "bare loop");
     raw_row(bench, report, KERNELS, bench->launches, "bare loop, 16 kernels at random");
     for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
         graph_row(bench, report, 1, lengths[l], 1, REPLAY, false);
-        for (uint32_t rotation = 1; rotation <= MAX_ROTATION; rotation *= 2)
+        for (uint32_t rotation = 1; rotation <= 4; rotation *= 4)
             graph_row(bench, report, 1, lengths[l], rotation, ARGUMENTS, false);
-        for (uint32_t rotation = 1; rotation <= 4; rotation *= 2) burst_row(bench, report, 1, lengths[l], rotation);
+        burst_row(bench, report, 1, lengths[l], 2);
     }
-    for (uint32_t length = 128; length <= 512; length *= 4)
-        for (size_t c = 0; c < sizeof changes / sizeof changes[0]; c++)
-            graph_row(bench, report, 1, length, 4, changes[c], false);
+    for (size_t c = 0; c < sizeof changes / sizeof changes[0]; c++)
+        graph_row(bench, report, 1, 128, 4, changes[c], false);
     for (size_t w = 0; w < sizeof wide / sizeof wide[0]; w++)
         for (change what = REPLAY; what <= ARGUMENTS; what++)
-            graph_row(bench, report, wide[w][0], wide[w][1], 4, what, false);
+            graph_row(bench, report, wide[w][0], wide[w][1], 2, what, false);
+    graph_row(bench, report, 8, 32, 2, RANDOM, false);
+    burst_row(bench, report, 8, 32, 2);
     for (uint32_t length = 2; length <= 32; length *= 2) {
         char name[64];
         snprintf(name, sizeof name, "idle bare loop of %u", length);
         raw_row(bench, report, 1, length, name);
         graph_row(bench, report, 1, length, 2, ARGUMENTS, true);
+        if (length >= 8) graph_row(bench, report, 4, length / 4, 2, ARGUMENTS, true);
     }
-    spin_row(bench, report, 0, 0);
-    for (uint32_t branches = 1; branches <= SPINS; branches *= 2) spin_row(bench, report, branches, SPINS / branches);
-    spin_row(bench, report, 16, 1);
-    spin_row(bench, report, 32, 1);
-    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) instantiate_row(bench, report, 1, lengths[l]);
-    for (size_t w = 0; w < sizeof wide / sizeof wide[0]; w++) instantiate_row(bench, report, wide[w][0], wide[w][1]);
+    spin_row(bench, report, 0, 0, false, true);
+    for (uint32_t branches = 1; branches <= SPINS; branches *= 2)
+        spin_row(bench, report, branches, SPINS / branches, false, true);
+    for (uint32_t branches = 16; branches <= SPINS; branches *= 2)
+        for (int rooted = 0; rooted <= 1; rooted++) spin_row(bench, report, branches, SPINS / branches, rooted, false);
+    spin_row(bench, report, SPINS, 1, true, true);
 }
 
 int main(int argc, char **argv) {
