@@ -26,7 +26,8 @@ typedef struct bench_raw {
     CUdevice device;
     CUcontext context;
     CUstream stream; /* non-blocking */
-    CUmodule module; /* the kernels */
+    void *cubin;     /* the kernels, compiled as Muster compiles them */
+    CUmodule module; /* of that */
     CUdeviceptr memory;
 } bench_raw;
 

@@ -3,14 +3,15 @@
  *     branches_bench [--jobs N] [--us T] [options of bench.h]
  *
  * N (64) one-block kernels of T (20) microseconds, by turns: one after the other on a stream (serial), over 8 streams, as branches
- * of one CUDA graph that is replayed, and by Muster, which knows nothing but what it has measured of the kernel in earlier runs: a graph
- * submitted again, and built each time. Microseconds of wall clock for all, medians; `speedup` is serial's time over it. */
+ * of one CUDA graph that is replayed, and of one whose branches leave from an empty node, and by Muster, which knows nothing but what
+ * it has measured of the kernel in earlier runs: a graph submitted again, and built each time. Microseconds of wall clock for all,
+ * medians; `speedup` is serial's time over it. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/bench/bench.h"
 
-enum { STREAMS = 8, WAYS = 5, WARM_RUNS = 20 };
+enum { STREAMS = 8, WAYS = 6, WARM_RUNS = 20 };
 
 typedef struct branches {
     bench *bench;
@@ -21,8 +22,8 @@ typedef struct branches {
     muster_graph *graph;
     CUfunction function;
     CUstream streams[STREAMS];
-    CUgraph raw_graph;
-    CUgraphExec exec;
+    CUgraph raw_graphs[2]; /* without and with a root */
+    CUgraphExec execs[2];
 } branches;
 
 static double over_streams(const branches *b, CUstream *streams, uint32_t count) {
@@ -45,13 +46,15 @@ static double eight_streams(void *user) {
     return over_streams(b, b->streams, STREAMS);
 }
 
-static double raw_branches(void *user) {
-    branches *b = user;
+static double replayed(const branches *b, CUgraphExec exec) {
     uint64_t begin = mu_now_ns();
-    BENCH_DRIVER(b->bench, graph_launch(b->exec, b->bench->raw[0].stream));
+    BENCH_DRIVER(b->bench, graph_launch(exec, b->bench->raw[0].stream));
     bench_synchronize(b->bench, 0);
     return bench_since_us(begin);
 }
+
+static double raw_branches(void *user) { return replayed(user, ((branches *)user)->execs[0]); }
+static double raw_rooted(void *user) { return replayed(user, ((branches *)user)->execs[1]); }
 
 static muster_graph *build(const branches *b) {
     const muster_arg args[] = {muster_buffer_arg(b->buffer, MUSTER_READ), muster_u64_arg(b->spin_ns)};
@@ -96,24 +99,34 @@ static void open_branches(branches *b) {
                                             .blockDimY = 1,
                                             .blockDimZ = 1,
                                             .kernelParams = parameters};
-    BENCH_DRIVER(b->bench, graph_create(&b->raw_graph, 0));
-    for (uint32_t i = 0; i < b->jobs; i++)
-        BENCH_DRIVER(b->bench, graph_add_kernel_node(&node, b->raw_graph, NULL, 0, &kernel));
-    BENCH_DRIVER(b->bench, graph_instantiate(&b->exec, b->raw_graph, 0));
+    for (int rooted = 0; rooted < 2; rooted++) {
+        CUgraphNode root;
+        BENCH_DRIVER(b->bench, graph_create(&b->raw_graphs[rooted], 0));
+        if (rooted) BENCH_DRIVER(b->bench, graph_add_empty_node(&root, b->raw_graphs[rooted], NULL, 0));
+        for (uint32_t i = 0; i < b->jobs; i++)
+            BENCH_DRIVER(b->bench, graph_add_kernel_node(&node, b->raw_graphs[rooted], rooted ? &root : NULL,
+                                                         (size_t)rooted, &kernel));
+        BENCH_DRIVER(b->bench, graph_instantiate(&b->execs[rooted], b->raw_graphs[rooted], 0));
+        BENCH_DRIVER(b->bench, graph_upload(b->execs[rooted], b->bench->raw[0].stream));
+    }
+    bench_synchronize(b->bench, 0);
 }
 
 static void close_branches(branches *b) {
-    BENCH_DRIVER(b->bench, graph_exec_destroy(b->exec));
-    BENCH_DRIVER(b->bench, graph_destroy(b->raw_graph));
+    for (int rooted = 0; rooted < 2; rooted++) {
+        BENCH_DRIVER(b->bench, graph_exec_destroy(b->execs[rooted]));
+        BENCH_DRIVER(b->bench, graph_destroy(b->raw_graphs[rooted]));
+    }
     for (int s = 0; s < STREAMS; s++) BENCH_DRIVER(b->bench, stream_destroy(b->streams[s]));
     muster_graph_destroy(b->graph);
     muster_buffer_destroy(b->buffer);
 }
 
 int main(int argc, char **argv) {
-    static const char *const names[WAYS] = {"raw, one stream", "raw, 8 streams", "raw, branches of a graph",
-                                            "muster, submitted again", "muster, built each time"};
-    const bench_way ways[WAYS] = {serial, eight_streams, raw_branches, again, built};
+    static const char *const names[WAYS] = {"raw, one stream",          "raw, 8 streams",
+                                            "raw, branches of a graph", "raw, branches from one node",
+                                            "muster, submitted again",  "muster, built each time"};
+    const bench_way ways[WAYS] = {serial, eight_streams, raw_branches, raw_rooted, again, built};
     bench bench = {.devices = 1};
     branches b = {.bench = &bench, .jobs = 64};
     measure measures[WAYS] = {0};
@@ -130,7 +143,7 @@ int main(int argc, char **argv) {
                                           {"p90_us", measure_percentile(&measures[w], 90)},
                                           {"speedup", measure_percentile(&measures[0], 50) / median}};
         const measure_bound bound = {"speedup", 15, true};
-        measure_row_bounded(&bench.report, names[w], figures, 3, &bound, w >= 3 ? 1 : 0);
+        measure_row_bounded(&bench.report, names[w], figures, 3, &bound, w >= 4 ? 1 : 0);
     }
     close_branches(&b);
     bench_close(&bench);

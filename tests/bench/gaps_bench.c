@@ -49,7 +49,7 @@ typedef struct setting {
     muster_buffer *stamps, *small;
     muster_graph *graphs[GRAPHS];
     muster_kernel *empty;
-    void *cubin, *host;
+    void *host;
     CUgraph raw_graph;
     uint64_t load_ns;
     uint64_t stamp[STAMPS];
@@ -109,7 +109,7 @@ static void act_raw(setting *s, CUstream stream) {
     void *pinned;
     switch (s->kind) {
         case PROGRAMS:
-            BENCH_DRIVER(bench, module_load_data_ex(&module, s->cubin, 0, NULL, NULL));
+            BENCH_DRIVER(bench, module_load_data_ex(&module, bench->raw[0].cubin, 0, NULL, NULL));
             BENCH_DRIVER(bench, module_get_function(&function, module, "empty_0"));
             BENCH_DRIVER(bench, module_unload(module));
             break;
@@ -228,22 +228,13 @@ static void open_setting(setting *s, bench *bench) {
 static void open_raw(setting *s) {
     const bench *bench = s->bench;
     CUdeviceptr memory = bench->raw[0].memory;
-    void *parameters[] = {&memory, &memory}, *image;
-    CUlinkState link;
+    void *parameters[] = {&memory, &memory};
     CUgraphNode node;
-    size_t bytes;
-    BENCH_DRIVER(bench, link_create(0, NULL, NULL, &link));
-    BENCH_DRIVER(bench, link_add_data(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)bench_kernels_ptx,
-                                      strlen(bench_kernels_ptx) + 1, "bench", 0, NULL, NULL));
-    BENCH_DRIVER(bench, link_complete(link, &image, &bytes));
-    s->cubin = malloc(bytes);
-    memcpy(s->cubin, image, bytes);
-    BENCH_DRIVER(bench, link_destroy(link));
     measure loads = {0};
     for (int i = 0; i < LOADS; i++) {
         CUmodule module;
         uint64_t begin = mu_now_ns();
-        BENCH_DRIVER(bench, module_load_data_ex(&module, s->cubin, 0, NULL, NULL));
+        BENCH_DRIVER(bench, module_load_data_ex(&module, bench->raw[0].cubin, 0, NULL, NULL));
         measure_add(&loads, (double)(mu_now_ns() - begin));
         BENCH_DRIVER(bench, module_unload(module));
     }
@@ -265,7 +256,6 @@ static void close_setting(setting *s) {
     for (int g = 0; g < GRAPHS; g++) muster_graph_destroy(s->graphs[g]);
     muster_buffer_destroy(s->small);
     muster_buffer_destroy(s->stamps);
-    free(s->cubin);
     free(s->host);
 }
 

@@ -10,7 +10,8 @@ static __device__ uint64_t now_ns(void) {
 }
 
 static __device__ void spin_until(uint64_t end_ns) {
-    while ((int64_t)(end_ns - now_ns()) > 0) {}
+    while ((int64_t)(end_ns - now_ns()) > 0) {
+    }
 }
 
 extern "C" {
@@ -74,7 +75,13 @@ __global__ void burn(uint32_t *rw, uint32_t rounds, uint64_t count) {
     rw[i] = x;
 }
 
-// rw[i] = rw[i] * factor + term, on four words a thread: as much memory as arithmetic allows.
+// rw[i] = rw[i] * factor + term, one a thread.
+__global__ void affine(uint32_t *rw, uint32_t factor, uint32_t term, uint32_t count) {
+    uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x;
+    if (i < count) rw[i] = rw[i] * factor + term;
+}
+
+// The same on four words a thread.
 __global__ void stride(uint32_t *rw, uint32_t factor, uint32_t term, uint64_t count) {
     uint64_t i = 4 * (blockIdx.x * (uint64_t)blockDim.x + threadIdx.x);
     for (uint64_t k = i; k < i + 4 && k < count; k++) rw[k] = rw[k] * factor + term;

@@ -1,7 +1,7 @@
 /* Copies between host memory and a device, by Muster and by a bare loop of asynchronous copies, through the same driver table in the
  * same process, in turns.
  *
- *     transfer_bench [--driver cuda|sim] [--max-mib N] [--runs R] [--json]
+ *     transfer_bench [--max-mib N] [options of bench.h]
  *
  * For each size from 64 KiB to 1 GiB (--max-mib), as many buffers of it as make 256 MiB, at least one and at most 512, are copied:
  *     plain     cuMemcpyHtoDAsync or cuMemcpyDtoHAsync of each, back to back, then cuStreamSynchronize
@@ -13,7 +13,7 @@
  * another thread of the application: median and worst time from one's end to the next one's, without an upload and beside one; and
  * the same by plain calls, the upload from a thread of its own. (What an upload costs others in any case is the bus that launches
  * cross too.)
- * Only one device is used. Where there is no driver or device, it says so and exits with 0. Numbers of the simulator mean nothing. */
+ * Only one device is used. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,45 +22,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "device/driver.h"
-#include "muster.h"
-#include "scheduler/runtime.h"
-#include "tests/bench/measure.h"
-#include "tests/scheduler/kernels.h"
+#include "tests/bench/bench.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 
 enum { MAX_BUFFERS = 512 };
 
-static muster_error failure;
-
-static void must(muster_status status, const char *what) {
-    if (status == MUSTER_OK) return;
-    fprintf(stderr, "%s: %s: %s\n", what, muster_status_name(status), failure.message);
-    exit(1);
-}
-
-typedef struct bench {
+typedef struct machine {
+    bench *bench;
     uint64_t max_bytes;
-    uint32_t runs;
-    muster_runtime *runtime;
-    muster_program *program;
     void *pinned, *pageable; /* as large as the largest measurement */
     /* The bare loop's own. */
-    const mu_driver *driver;
-    CUdevice device;
-    CUcontext context;
-    CUstream stream, small_stream;
-    CUmodule module;
+    CUstream small_stream;
     CUfunction function;
     CUdeviceptr memory;
-} bench;
+} machine;
 
 /* What is measured together: buffers of one size over one kind of memory. */
 typedef struct setting {
-    const bench *bench;
+    const machine *machine;
     uint64_t bytes; /* of a buffer */
     uint32_t count;
     char *host;
@@ -68,92 +49,60 @@ typedef struct setting {
     muster_graph *upload, *download, *overwrite;
 } setting;
 
-static void driver_must(const bench *bench, CUresult code, const char *what) {
-    if (code == CUDA_SUCCESS) return;
-    fprintf(stderr, "%s: %s\n", what, mu_driver_error_name(bench->driver, code));
-    exit(1);
-}
-
 /* ------------------------------------------------------------------------------------------------- open and close -- */
 
 /* Of the copies of one size together. */
-static uint64_t total_bytes(const bench *bench, uint64_t bytes) {
-    uint64_t least = 4 * bench->max_bytes < 256 * MIB ? 4 * bench->max_bytes : 256 * MIB;
+static uint64_t total_bytes(const machine *machine, uint64_t bytes) {
+    uint64_t least = 4 * machine->max_bytes < 256 * MIB ? 4 * machine->max_bytes : 256 * MIB;
     return bytes < least ? least / bytes * bytes : bytes;
 }
 
-static uint64_t memory_bytes(const bench *bench) {
+static uint64_t memory_bytes(const machine *machine) {
     uint64_t largest = 0;
-    for (uint64_t bytes = 64 * KIB; bytes <= bench->max_bytes; bytes *= 4) {
-        uint64_t total = total_bytes(bench, bytes);
+    for (uint64_t bytes = 64 * KIB; bytes <= machine->max_bytes; bytes *= 4) {
+        uint64_t total = total_bytes(machine, bytes);
         if (total > largest) largest = total;
     }
-    return largest > bench->max_bytes ? largest : bench->max_bytes;
+    return largest > machine->max_bytes ? largest : machine->max_bytes;
 }
 
-/* False when there is no driver or device. */
-static bool open_bench(bench *bench, const char *driver) {
-    const muster_config config = {.struct_size = sizeof config, .driver = driver, .device_count = 1};
-    muster_status status = muster_runtime_create(&config, &bench->runtime, &failure);
-    if (status == MUSTER_NO_DRIVER || status == MUSTER_NO_DEVICE) return false;
-    must(status, "creating the runtime");
-    uint64_t bytes = memory_bytes(bench);
-    must(muster_program_from_ptx(bench->runtime, test_kernels_ptx, 0, "kernels", &bench->program, &failure), "loading");
-    must(muster_host_alloc(bench->runtime, bytes, &bench->pinned, &failure), "pinning memory");
-    bench->pageable = aligned_alloc(4096, bytes);
-    if (!bench->pageable) {
+static void open_machine(machine *machine) {
+    const bench *bench = machine->bench;
+    uint64_t bytes = memory_bytes(machine);
+    BENCH_OK(muster_host_alloc(bench->runtime, bytes, &machine->pinned, &bench_error));
+    machine->pageable = aligned_alloc(4096, bytes);
+    if (!machine->pageable) {
         fprintf(stderr, "no memory for %" PRIu64 " bytes\n", bytes);
         exit(1);
     }
-    memset(bench->pinned, 1, bytes);
-    memset(bench->pageable, 2, bytes);
-    bench->driver = bench->runtime->driver;
-    driver_must(bench, bench->driver->device_get(&bench->device, 0), "finding the device");
-    driver_must(bench, bench->driver->primary_ctx_retain(&bench->context, bench->device), "retaining the context");
-    driver_must(bench, bench->driver->ctx_push_current(bench->context), "entering the context");
-    driver_must(bench, bench->driver->stream_create(&bench->stream, CU_STREAM_NON_BLOCKING), "creating a stream");
-    driver_must(bench, bench->driver->stream_create(&bench->small_stream, CU_STREAM_NON_BLOCKING), "creating a stream");
-    driver_must(bench, bench->driver->module_load_data_ex(&bench->module, test_kernels_ptx, 0, NULL, NULL), "loading");
-    driver_must(bench, bench->driver->module_get_function(&bench->function, bench->module, "nothing"), "finding");
-    driver_must(bench, bench->driver->mem_alloc(&bench->memory, bytes), "allocating");
-    return true;
+    memset(machine->pinned, 1, bytes);
+    memset(machine->pageable, 2, bytes);
+    BENCH_DRIVER(bench, stream_create(&machine->small_stream, CU_STREAM_NON_BLOCKING));
+    machine->function = bench_function(bench, 0, "empty_0");
+    BENCH_DRIVER(bench, mem_alloc(&machine->memory, bytes));
 }
 
-static void close_bench(bench *bench) {
-    CUcontext context;
-    driver_must(bench, bench->driver->mem_free(bench->memory), "freeing");
-    driver_must(bench, bench->driver->module_unload(bench->module), "unloading");
-    driver_must(bench, bench->driver->stream_destroy(bench->small_stream), "destroying a stream");
-    driver_must(bench, bench->driver->stream_destroy(bench->stream), "destroying a stream");
-    driver_must(bench, bench->driver->ctx_pop_current(&context), "leaving the context");
-    driver_must(bench, bench->driver->primary_ctx_release(bench->device), "releasing the context");
-    must(muster_runtime_destroy(bench->runtime, MUSTER_FOREVER, &failure), "destroying the runtime");
-    free(bench->pageable);
+static void close_machine(machine *machine) {
+    BENCH_DRIVER(machine->bench, mem_free(machine->memory));
+    BENCH_DRIVER(machine->bench, stream_destroy(machine->small_stream));
+    BENCH_OK(muster_host_free(machine->bench->runtime, machine->pinned, &bench_error));
+    free(machine->pageable);
 }
 
-static muster_graph *new_graph(const bench *bench) {
-    muster_graph *graph;
-    must(muster_graph_create(bench->runtime, &graph, &failure), "creating a graph");
-    return graph;
-}
-
-static void open_setting(setting *setting, const bench *bench, uint64_t bytes, void *host) {
-    uint64_t count = total_bytes(bench, bytes) / bytes;
-    setting->bench = bench;
+static void open_setting(setting *setting, const machine *machine, uint64_t bytes, void *host) {
+    uint64_t count = total_bytes(machine, bytes) / bytes;
+    setting->machine = machine;
     setting->bytes = bytes;
     setting->count = count < MAX_BUFFERS ? (uint32_t)count : MAX_BUFFERS;
     setting->host = host;
-    setting->upload = new_graph(bench);
-    setting->download = new_graph(bench);
-    setting->overwrite = new_graph(bench);
+    setting->upload = bench_graph(machine->bench);
+    setting->download = bench_graph(machine->bench);
+    setting->overwrite = bench_graph(machine->bench);
     for (uint32_t i = 0; i < setting->count; i++) {
-        must(muster_buffer_create(bench->runtime, bytes, setting->host + i * bytes, &setting->buffers[i], &failure),
-             "creating a buffer");
-        must(muster_graph_prefetch(setting->upload, setting->buffers[i], 0, 0, 0, NULL, &failure), "adding a prefetch");
-        must(muster_graph_read_back(setting->download, setting->buffers[i], 0, 0, NULL, &failure),
-             "adding a read-back");
-        must(muster_graph_fill(setting->overwrite, setting->buffers[i], 0, bytes, i, 4, NULL, &failure),
-             "adding a fill");
+        setting->buffers[i] = bench_buffer(machine->bench, bytes, setting->host + i * bytes);
+        BENCH_OK(muster_graph_prefetch(setting->upload, setting->buffers[i], 0, 0, 0, NULL, &bench_error));
+        BENCH_OK(muster_graph_read_back(setting->download, setting->buffers[i], 0, 0, NULL, &bench_error));
+        BENCH_OK(muster_graph_fill(setting->overwrite, setting->buffers[i], 0, bytes, i, 4, NULL, &bench_error));
     }
 }
 
@@ -171,34 +120,29 @@ static double rate(const setting *setting, uint64_t begin_ns) {
 }
 
 static double copy_plainly(const setting *setting, bool up) {
-    const bench *bench = setting->bench;
+    const machine *machine = setting->machine;
+    const bench *bench = machine->bench;
+    CUstream stream = bench->raw[0].stream;
     uint64_t begin = mu_now_ns();
     for (uint32_t i = 0; i < setting->count; i++) {
         char *host = setting->host + i * setting->bytes;
-        CUdeviceptr device = bench->memory + i * setting->bytes;
-        driver_must(bench,
-                    up ? bench->driver->memcpy_htod_async(device, host, setting->bytes, bench->stream)
-                       : bench->driver->memcpy_dtoh_async(host, device, setting->bytes, bench->stream),
-                    "copying");
+        CUdeviceptr device = machine->memory + i * setting->bytes;
+        if (up)
+            BENCH_DRIVER(bench, memcpy_htod_async(device, host, setting->bytes, stream));
+        else
+            BENCH_DRIVER(bench, memcpy_dtoh_async(host, device, setting->bytes, stream));
     }
-    driver_must(bench, bench->driver->stream_synchronize(bench->stream), "synchronising");
+    bench_synchronize(bench, 0);
     return rate(setting, begin);
-}
-
-static void run(const bench *bench, muster_graph *graph) {
-    muster_run *run;
-    must(muster_submit(bench->runtime, graph, &run, &failure), "submitting");
-    must(muster_run_wait(run, MUSTER_FOREVER, &failure), "waiting");
-    muster_run_destroy(run);
 }
 
 /* From now on only the host has the content. */
 static void write_on_host(const setting *setting) {
     for (uint32_t i = 0; i < setting->count; i++) {
         void *pointer;
-        must(muster_buffer_acquire(setting->buffers[i], 0, 0, MUSTER_WRITE, MUSTER_FOREVER, &pointer, &failure),
-             "acquiring");
-        must(muster_buffer_release(setting->buffers[i], pointer, &failure), "releasing");
+        BENCH_OK(
+            muster_buffer_acquire(setting->buffers[i], 0, 0, MUSTER_WRITE, MUSTER_FOREVER, &pointer, &bench_error));
+        BENCH_OK(muster_buffer_release(setting->buffers[i], pointer, &bench_error));
     }
 }
 
@@ -206,9 +150,9 @@ static double copy_by_muster(const setting *setting, bool up) {
     if (up)
         write_on_host(setting);
     else
-        run(setting->bench, setting->overwrite);
+        bench_run(setting->machine->bench, setting->overwrite);
     uint64_t begin = mu_now_ns();
-    run(setting->bench, up ? setting->upload : setting->download);
+    bench_run(setting->machine->bench, up ? setting->upload : setting->download);
     return rate(setting, begin);
 }
 
@@ -220,11 +164,11 @@ static const char *size_name(uint64_t bytes, char text[32]) {
     return text;
 }
 
-static void measure_size(const bench *bench, measure_report *report, uint64_t bytes, bool up, bool pinned) {
+static void measure_size(const machine *machine, uint64_t bytes, bool up, bool pinned) {
     setting setting;
     measure plain = {0}, muster = {0};
-    open_setting(&setting, bench, bytes, pinned ? bench->pinned : bench->pageable);
-    for (uint32_t r = 0; r <= bench->runs; r++) {
+    open_setting(&setting, machine, bytes, pinned ? machine->pinned : machine->pageable);
+    for (uint32_t r = 0; r <= machine->bench->runs; r++) {
         double values[2] = {copy_plainly(&setting, up), copy_by_muster(&setting, up)};
         if (r == 0) continue; /* the first run warms up */
         measure_add(&plain, values[0]);
@@ -236,24 +180,17 @@ static void measure_size(const bench *bench, measure_report *report, uint64_t by
              setting.count, size_name(bytes, size));
     double a = measure_percentile(&plain, 50), b = measure_percentile(&muster, 50);
     const measure_figure figures[] = {{"plain_gbps", a}, {"muster_gbps", b}, {"ratio", b / a}};
-    measure_row(report, name, figures, 3);
+    measure_row(&machine->bench->report, name, figures, 3);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ gaps -- */
 
-static muster_graph *small_job(const bench *bench, muster_buffer **buffer) {
-    muster_kernel *kernel;
-    must(muster_program_kernel(bench->program, "nothing", &kernel, &failure), "finding the kernel");
-    must(muster_buffer_create(bench->runtime, 4096, NULL, buffer, &failure), "creating a buffer");
+static muster_graph *small_job(const machine *machine, muster_buffer **buffer) {
+    *buffer = bench_buffer(machine->bench, 4096, NULL);
     const muster_arg args[2] = {muster_buffer_arg(*buffer, MUSTER_READ), muster_buffer_arg(*buffer, MUSTER_READ)};
-    const muster_dispatch dispatch = {.struct_size = sizeof dispatch,
-                                      .kernel = kernel,
-                                      .grid = {1, 1, 1},
-                                      .block = {32, 1, 1},
-                                      .arg_count = 2,
-                                      .args = args};
-    muster_graph *graph = new_graph(bench);
-    must(muster_graph_dispatch(graph, &dispatch, NULL, &failure), "adding a job");
+    const muster_dispatch dispatch = bench_dispatch(bench_kernel(machine->bench, "empty_0"), args, 2);
+    muster_graph *graph = bench_graph(machine->bench);
+    bench_add(graph, &dispatch);
     return graph;
 }
 
@@ -276,24 +213,24 @@ static gaps summary(uint64_t count) {
 }
 
 /* Runs small jobs while the upload goes on, or for 50 ms without one. */
-static gaps measure_gaps(const bench *bench, muster_graph *small, const setting *setting) {
+static gaps measure_gaps(const machine *machine, muster_graph *small, const setting *setting) {
     muster_run *upload = NULL;
     uint64_t count = 0;
-    run(bench, small);
+    bench_run(machine->bench, small);
     if (setting) {
         write_on_host(setting);
-        must(muster_submit(bench->runtime, setting->upload, &upload, &failure), "submitting");
+        upload = bench_submit(machine->bench, setting->upload);
     }
     uint64_t last = mu_now_ns(), deadline = mu_deadline_ns(50000000);
     bool going_on = true;
     while (going_on && count < MAX_JOBS) {
-        run(bench, small);
+        bench_run(machine->bench, small);
         uint64_t now = mu_now_ns();
         gap_ns[count++] = now - last;
         last = now;
         going_on = upload ? muster_run_wait(upload, 0, NULL) == MUSTER_TIMEOUT : now < deadline;
     }
-    if (upload) must(muster_run_wait(upload, MUSTER_FOREVER, &failure), "waiting");
+    if (upload) BENCH_OK(muster_run_wait(upload, MUSTER_FOREVER, &bench_error));
     muster_run_destroy(upload);
     return summary(count);
 }
@@ -307,15 +244,15 @@ typedef struct uploader {
 
 static void *upload_plainly(void *argument) {
     uploader *self = argument;
-    const bench *bench = self->setting->bench;
-    driver_must(bench, bench->driver->ctx_set_current(bench->context), "entering the context");
+    bench_enter(self->setting->machine->bench, 0);
     copy_plainly(self->setting, true);
     atomic_store(&self->done, true);
     return NULL;
 }
 
-static gaps measure_plain_gaps(const bench *bench, muster_graph *small, const setting *setting) {
-    CUdeviceptr in = bench->memory, out = bench->memory;
+static gaps measure_plain_gaps(const machine *machine, muster_graph *small, const setting *setting) {
+    const bench *bench = machine->bench;
+    CUdeviceptr in = machine->memory, out = machine->memory;
     void *parameters[2] = {&in, &out};
     uint64_t count = 0;
     uploader uploader = {.setting = setting};
@@ -324,11 +261,9 @@ static gaps measure_plain_gaps(const bench *bench, muster_graph *small, const se
     uint64_t last = mu_now_ns(), deadline = mu_deadline_ns(50000000);
     bool going_on = true;
     while (going_on && count < MAX_JOBS) {
-        driver_must(
-            bench,
-            bench->driver->launch_kernel(bench->function, 1, 1, 1, 32, 1, 1, 0, bench->small_stream, parameters, NULL),
-            "launching");
-        driver_must(bench, bench->driver->stream_synchronize(bench->small_stream), "synchronising");
+        BENCH_DRIVER(bench,
+                     launch_kernel(machine->function, 1, 1, 1, 32, 1, 1, 0, machine->small_stream, parameters, NULL));
+        BENCH_DRIVER(bench, stream_synchronize(machine->small_stream));
         uint64_t now = mu_now_ns();
         gap_ns[count++] = now - last;
         last = now;
@@ -338,19 +273,20 @@ static gaps measure_plain_gaps(const bench *bench, muster_graph *small, const se
     return summary(count);
 }
 
-static void measure_all_gaps(const bench *bench, measure_report *report) {
+static void measure_all_gaps(const machine *machine) {
     static const char *const names[] = {"alone", "beside a pinned upload", "beside a pageable upload"};
-    static gaps (*const ways[])(const struct bench *, muster_graph *, const setting *) = {measure_plain_gaps,
-                                                                                          measure_gaps};
+    static gaps (*const ways[])(const struct machine *, muster_graph *, const setting *) = {measure_plain_gaps,
+                                                                                            measure_gaps};
     muster_buffer *buffer;
-    muster_graph *small = small_job(bench, &buffer);
+    muster_graph *small = small_job(machine, &buffer);
     for (int beside = 0; beside < 3; beside++) {
         setting setting;
         measure median[2] = {0}, worst[2] = {0};
-        if (beside) open_setting(&setting, bench, bench->max_bytes, beside == 1 ? bench->pinned : bench->pageable);
-        for (uint32_t r = 0; r <= bench->runs; r++)
+        if (beside)
+            open_setting(&setting, machine, machine->max_bytes, beside == 1 ? machine->pinned : machine->pageable);
+        for (uint32_t r = 0; r <= machine->bench->runs; r++)
             for (int way = 0; way < 2; way++) {
-                gaps found = ways[way](bench, small, beside ? &setting : NULL);
+                gaps found = ways[way](machine, small, beside ? &setting : NULL);
                 if (r == 0) continue; /* the first run warms up */
                 measure_add(&median[way], found.median_us);
                 measure_add(&worst[way], found.worst_us);
@@ -363,49 +299,32 @@ static void measure_all_gaps(const bench *bench, measure_report *report) {
                                           {"muster_max", measure_percentile(&worst[1], 100)}};
         char name[64], size[32];
         snprintf(name, sizeof name, beside ? "small jobs %s of %s" : "small jobs %s", names[beside],
-                 size_name(bench->max_bytes, size));
-        measure_row(report, name, figures, 5);
+                 size_name(machine->max_bytes, size));
+        measure_row(&machine->bench->report, name, figures, 5);
     }
     muster_graph_destroy(small);
     muster_buffer_destroy(buffer);
 }
 
 int main(int argc, char **argv) {
-    bench bench = {.max_bytes = 1024 * MIB, .runs = 11};
-    const char *driver = "cuda";
-    measure_report report = {0};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0)
-            report.json = true;
-        else if (i + 1 < argc && strcmp(argv[i], "--driver") == 0)
-            driver = argv[++i];
-        else if (i + 1 < argc && strcmp(argv[i], "--max-mib") == 0)
-            bench.max_bytes = strtoull(argv[++i], NULL, 10) * MIB;
-        else if (i + 1 < argc && strcmp(argv[i], "--runs") == 0)
-            bench.runs = (uint32_t)strtoul(argv[++i], NULL, 10);
-        else
-            bench.runs = 0;
-    }
-    if (!bench.runs || bench.runs > MEASURE_MAX_RUNS || bench.max_bytes < MIB || bench.max_bytes > 16384 * MIB) {
-        fprintf(stderr, "usage: %s [--driver cuda|sim] [--max-mib N] [--runs R] [--json]; N is 1 to 16384, R 1 to %d\n",
-                argv[0], MEASURE_MAX_RUNS);
+    bench bench = {.devices = 1};
+    machine machine = {.bench = &bench};
+    uint32_t max_mib = 1024;
+    const bench_option options[] = {{"--max-mib", &max_mib}};
+    bench_parse(&bench, argc, argv, 11, options, 1);
+    if (bench.quick) max_mib = 4;
+    if (max_mib > 16384) {
+        fprintf(stderr, "--max-mib is at most 16384\n");
         return 2;
     }
-    if (!open_bench(&bench, driver)) {
-        printf("SKIPPED: %s\n", failure.message);
-        return 0;
-    }
-    char title[256];
-    muster_device_info info = {.struct_size = sizeof info};
-    must(muster_device_get_info(bench.runtime, 0, &info, &failure), "asking for the device");
-    snprintf(title, sizeof title, "transfers, %s%s, %u copy threads", info.name, info.simulated ? ", simulated" : "",
-             mu_copier_thread_count(bench.runtime->copier));
-    measure_begin(&report, title);
+    machine.max_bytes = max_mib * MIB;
+    bench_open(&bench, NULL, "transfers");
+    open_machine(&machine);
     for (int way = 0; way < 4; way++)
-        for (uint64_t bytes = 64 * KIB; bytes <= bench.max_bytes; bytes *= 4)
-            measure_size(&bench, &report, bytes, way < 2, way % 2 == 0);
-    measure_all_gaps(&bench, &report);
-    measure_end(&report);
-    close_bench(&bench);
+        for (uint64_t bytes = 64 * KIB; bytes <= machine.max_bytes; bytes *= 4)
+            measure_size(&machine, bytes, way < 2, way % 2 == 0);
+    measure_all_gaps(&machine);
+    close_machine(&machine);
+    bench_close(&bench);
     return 0;
 }
