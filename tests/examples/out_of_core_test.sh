@@ -6,7 +6,7 @@
 
 # Tables with a tail that is no multiple of a slice. A GPU's budget must also hold the kernels and what launches them fast.
 case $driver in
-sim) bytes=100663320 mib=96 budget=10M least=10 ;;
+sim) bytes=25165848 mib=24 budget=3M least=8 ;;
 *) bytes=3221225496 mib=3072 budget=1G least=3 ;;
 esac
 for machine in "${machines[@]}"; do
