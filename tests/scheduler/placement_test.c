@@ -14,6 +14,8 @@
 
 #include "base/sanitizer.h"
 #include "base/tuning.h"
+#include "scheduler/program.h"
+#include "scheduler/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { WORDS = 4096, BYTES = 4 * WORDS, DEVICES_MAX = 32 };
@@ -295,6 +297,64 @@ static void a_policy_of_the_application_places_every_job(void **state) {
     fixture_close(&fixture);
 }
 
+typedef struct witness {
+    int device[256]; /* of each job of the one graph */
+} witness;
+
+static int remember_locality(void *user, const muster_placement_request *request) {
+    const muster_placement_policy *locality = muster_placement_find("locality");
+    int device = locality->place(locality->user, request);
+    ((witness *)user)->device[request->job] = device;
+    return device;
+}
+
+/* Affinity and spill in a runtime: jobs of one length that read the same content, all ready at once. They pile up where it is until the
+ * queue there exceeds what moving it costs by the threshold; from then on both queues grow. */
+static void jobs_spill_from_where_their_data_is(void **state) {
+    (void)state;
+    enum { INPUT = 1 << 20, JOBS = 60, GRID = 8, JOB_NS = 9000, OUT = 4 * 64 * GRID };
+    fixture fixture;
+    witness w;
+    muster_placement_policy policy = {sizeof policy, "witness", &w, everything, remember_locality};
+    muster_config config = {.struct_size = sizeof config, .policy = &policy, .cache_dir = ""};
+    fixture_open_with(&fixture, 2, &config);
+    void *host = calloc(1, INPUT);
+    assert_non_null(host);
+    muster_buffer *input = fixture_buffer(&fixture, INPUT, host);
+    muster_graph *graph = fixture_graph(&fixture);
+    OK(muster_graph_prefetch(graph, input, 0, 0, 0, NULL, &reported));
+    fixture_run(&fixture, graph);
+    muster_kernel *kernel = fixture_kernel(&fixture, "mix32");
+    for (int d = 0; d < 2; d++) {
+        atomic_store(&kernel->pace_ps[d], 1000 * (JOB_NS - 1) / GRID); /* the estimate rounds up */
+        atomic_store(&fixture.runtime->actors[d].peer_bytes_per_us, 20000);
+    }
+    graph = fixture_graph(&fixture);
+    for (int i = 0; i < JOBS; i++) {
+        muster_dispatch dispatch =
+            fixture_dispatch(kernel, GRID, 64,
+                             ARGS(muster_buffer_arg(fixture_buffer(&fixture, OUT, NULL), MUSTER_WRITE),
+                                  muster_buffer_arg(input, MUSTER_READ), muster_u32_arg(1), muster_u32_arg(0),
+                                  muster_u32_arg(64 * GRID)));
+        fixture_add(graph, &dispatch);
+    }
+    fixture_hold_all(&fixture, true);
+    muster_run *run = fixture_submit(&fixture, graph); /* and all are placed */
+    uint64_t queue[2] = {0, 0};
+    const uint64_t away = (uint64_t)INPUT * 1000 / 20000 + 6000 + MU_SPILL_NS;
+    for (int i = 0; i < JOBS; i++) {
+        int expected = queue[0] <= queue[1] + away ? 0 : 1;
+        if (i <= (int)(away / JOB_NS)) assert_int_equal(expected, 0);
+        assert_int_equal(w.device[i], expected);
+        queue[expected] += JOB_NS;
+    }
+    assert_true(queue[1] > 0);
+    fixture_hold_all(&fixture, false);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    fixture_close(&fixture);
+    free(host);
+}
+
 /* The figures of a job whose data is on one device, and then of one whose data is nowhere. */
 static void a_policy_is_told_what_it_asks_for(void **state) {
     (void)state;
@@ -561,6 +621,7 @@ int main(void) {
         cmocka_unit_test(policies_choose_by_their_rules),
         cmocka_unit_test(random_is_repeatable_and_even),
         cmocka_unit_test(a_policy_of_the_application_places_every_job),
+        cmocka_unit_test(jobs_spill_from_where_their_data_is),
         cmocka_unit_test(a_policy_is_told_what_it_asks_for),
         cmocka_unit_test(what_is_not_asked_for_is_zero),
         cmocka_unit_test(wrong_answers_are_counted_and_corrected),
