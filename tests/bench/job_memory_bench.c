@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "tests/bench/backlog.h"
 
@@ -35,8 +36,16 @@ static void counted_release(void *user, void *pointer) {
     free(pointer);
 }
 
+/* A worker frees the last of a run some time after it has ended: waits until nothing becomes less any more. */
+static void settle(void) {
+    int64_t seen = INT64_MAX;
+    for (int64_t now; (now = atomic_load(&live_bytes)) < seen; seen = now)
+        nanosleep(&(struct timespec){0, 300000000}, NULL);
+}
+
 static void measure_kind(bench *bench, backlog_kind kind, uint32_t jobs) {
     backlog backlog;
+    settle();
     backlog_open(&backlog, bench, kind, jobs);
     int64_t before = atomic_load(&live_bytes);
     atomic_store(&peak_bytes, before);

@@ -254,10 +254,10 @@ static double upload_sharded(void *user) {
     void *pointer;
     BENCH_OK(muster_buffer_acquire(upload->buffer, 0, 0, MUSTER_WRITE, MUSTER_FOREVER, &pointer, &bench_error));
     BENCH_OK(muster_buffer_release(upload->buffer, pointer, &bench_error));
-    const muster_arg args[] = {muster_block_cut(muster_buffer_arg(upload->buffer, MUSTER_READ_WRITE), 16 * THREADS),
-                               muster_u32_arg(3), muster_u32_arg(1), muster_shard_count_arg(4 * THREADS, bytes / 4, 8)};
-    muster_dispatch dispatch = bench_dispatch(bench_kernel(upload->bench, "stride"), args, 4);
-    dispatch.grid.x = (uint32_t)(bytes / (16 * THREADS));
+    const muster_arg args[] = {muster_block_cut(muster_buffer_arg(upload->buffer, MUSTER_READ_WRITE), 4 * THREADS),
+                               muster_u32_arg(3), muster_u32_arg(1), muster_shard_count_arg(THREADS, bytes / 4, 4)};
+    muster_dispatch dispatch = bench_dispatch(bench_kernel(upload->bench, "affine"), args, 4);
+    dispatch.grid.x = (uint32_t)(bytes / (4 * THREADS));
     dispatch.block.x = THREADS;
     dispatch.flags = MUSTER_DISPATCH_SHARDED;
     uint64_t begin = mu_now_ns();
