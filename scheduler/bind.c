@@ -180,7 +180,8 @@ static mu_bind bring_joined(mu_task_binding *b, muster_buffer *buffer, mu_instan
     transfer->source = piece->instance;
     if (piece->instance)
         mu_transfer_note(actor, transfer, buffer, piece->low, piece->high, piece->source, piece->stamp);
-    b->uploading = true; /* also when the copy fails half-way */
+    b->uploading = true;                      /* also when the copy fails half-way */
+    instance->brought = actor->timeline.open; /* the task may never be launched, and others want the memory */
     instance->changed = true;
     b->calls++;
     if (mu_incoming_copy(actor, buffer, instance, piece, b->error)) return MU_BIND_FAILED;

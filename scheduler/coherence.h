@@ -41,6 +41,7 @@ typedef struct mu_instance {
      * acquire before it frees. */
     atomic_uint pins;
     /* Owner's worker only, from here on. */
+    uint64_t brought;                          /* the last epoch of it that waits for an upload into this */
     uint64_t last_use;                         /* the last epoch of its dispatch lane that uses it */
     struct mu_instance *lru_older, *lru_newer; /* among the device's instances, by last use */
     bool unwritable; /* its content could not be copied to the host: not tried before its next use */

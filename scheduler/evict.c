@@ -47,7 +47,8 @@ void mu_instance_retire(mu_actor *actor, mu_instance *instance) {
 /* Acquire pairs with the release of whoever unpinned it: its copy is complete. */
 static bool in_use(const mu_actor *actor, const mu_instance *instance) {
     return instance->holds || atomic_load_explicit(&instance->pins, memory_order_acquire) ||
-           mu_timeline_done(&actor->timeline) < instance->last_use;
+           mu_timeline_done(&actor->timeline) < instance->last_use ||
+           mu_timeline_done(&actor->timeline) < instance->brought;
 }
 
 /* Of a lost device: nothing is done there any more, but others have yet to let go. */
