@@ -266,6 +266,69 @@ static void small_launches_do_not_count(void **state) {
     fixture_close(&fixture);
 }
 
+/* Up to 2^63 bytes, beyond 2^63 elements, and over 2^31 in values of four bytes: nobody has such memory, but the cut is exact. */
+static void the_largest_ranges_are_cut_exactly(void **state) {
+    (void)state;
+    static const uint32_t speeds[] = {100, 100, 100};
+    static const struct {
+        uint64_t slice_bytes, slice_elements;
+        uint32_t slices, shards;
+    } cases[] = {{(UINT64_C(1) << 32) - 8, (UINT64_C(1) << 32) + 3, INT32_MAX, 1000},
+                 {UINT64_C(1) << 32, UINT64_C(1) << 33, INT32_MAX, 7},
+                 {1, 1, INT32_MAX, 65536},
+                 {UINT64_C(1) << 61, UINT64_C(1) << 62, 3, 3},
+                 {3, 1, 1000003, 64}};
+    fixture fixture;
+    open_devices(&fixture, 3, speeds);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        uint64_t slices = cases[c].slices, bytes = slices * cases[c].slice_bytes - (cases[c].slice_bytes > 1);
+        uint64_t elements = slices * cases[c].slice_elements - (cases[c].slice_elements > 1);
+        muster_buffer *buffer = fixture_buffer(&fixture, bytes, NULL);
+        muster_graph *graph = fixture_graph(&fixture);
+        muster_dispatch dispatch = fixture_dispatch(
+            fixture_kernel(&fixture, "record"), cases[c].slices, 1,
+            ARGS(muster_block_cut(muster_buffer_arg(buffer, MUSTER_WRITE), cases[c].slice_bytes),
+                 muster_shard_offset_arg(cases[c].slice_elements, elements, 8),
+                 muster_shard_count_arg(cases[c].slice_elements, elements, 8),
+                 muster_shard_offset_arg(2, 2 * slices - 1, 4), muster_shard_count_arg(2, 2 * slices - 1, 4)));
+        dispatch.flags = MUSTER_DISPATCH_SHARDED;
+        dispatch.max_shards = cases[c].shards;
+        fixture_add(graph, &dispatch);
+        assert_int_equal(graph->node_count, cases[c].shards);
+        uint64_t slice = 0, at = 0, element = 0, small = 0;
+        for (size_t n = 0; n < graph->node_count; n++) {
+            const mu_node *node = &graph->nodes[n];
+            const mu_access *access = &graph->accesses[node->access_first];
+            const mu_parameter *parameter = &graph->parameters[node->parameter_first];
+            uint64_t offset, count;
+            uint32_t offset32, count32;
+            memcpy(&offset, graph->values->data + parameter[1].index, 8);
+            memcpy(&count, graph->values->data + parameter[2].index, 8);
+            memcpy(&offset32, graph->values->data + parameter[3].index, 4);
+            memcpy(&count32, graph->values->data + parameter[4].index, 4);
+            assert_true(node->as.dispatch->grid[0] > 0);
+            slice += node->as.dispatch->grid[0];
+            bool last = n + 1 == graph->node_count;
+            assert_true(access->low == at && offset == element && offset32 == small);
+            at = last ? bytes : slice * cases[c].slice_bytes;
+            assert_true(access->high == at);
+            element = offset + count;
+            small = (uint64_t)offset32 + count32;
+            assert_true(element == (last ? elements : slice * cases[c].slice_elements));
+            assert_true(small == (last ? 2 * slices - 1 : 2 * slice));
+        }
+        assert_true(slice == slices);
+        /* Without a number of shards, so much is more waves than there can be; nothing wraps into fitting. */
+        dispatch.max_shards = 0;
+        muster_status status = muster_graph_dispatch(graph, &dispatch, NULL, &reported);
+        assert_true(c >= 2 ? status == MUSTER_OK || status == MUSTER_UNCUTTABLE : status == MUSTER_LIMIT_REACHED);
+        if (c == 3) assert_int_equal(status, MUSTER_UNCUTTABLE);
+        muster_graph_destroy(graph);
+        muster_buffer_destroy(buffer);
+    }
+    fixture_close(&fixture);
+}
+
 /* ------------------------------------------------------------------------------------------------------- adaptation -- */
 
 /* A graph that is run again and again. */
@@ -433,6 +496,7 @@ int main(void) {
         cmocka_unit_test(small_parts_are_not_made),
         cmocka_unit_test(unknown_kernels_are_cut_by_what_devices_are),
         cmocka_unit_test(small_launches_do_not_count),
+        cmocka_unit_test(the_largest_ranges_are_cut_exactly),
         cmocka_unit_test(shards_leave_a_device_that_has_become_slow),
         cmocka_unit_test(a_device_that_was_left_is_looked_at),
         cmocka_unit_test(shards_go_round_a_queue),
