@@ -258,7 +258,8 @@ typedef struct muster_config {
     uint32_t max_queued_jobs;
     /* How long a job may wait for memory that nothing of ours can free before it fails. 0: 10 s. */
     uint64_t admission_wait_ns;
-    /* How long a worker spins for mail or completions before it parks. 0: the tuned default; 1: park at once. */
+    /* How long a worker spins for mail or completions before it parks; a thread in muster_run_wait, three times as long. 0: the tuned
+     * default; 1: park at once. */
     uint64_t spin_ns;
     /* Placement of unpinned jobs: "locality" (NULL), "least-loaded", "round-robin", "random". */
     const char *placement;

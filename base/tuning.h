@@ -99,9 +99,14 @@ enum {
 #define MU_JOIN_BUSY_NS 20000u
 /* A futex wake costs the waker 2 us and the sleeper runs 27 us later: spinning for about one such wake pays. */
 #define MU_SPIN_NS 30000u
-/* A parked worker with work in flight looks at the device this often: a look costs 1.5 us and a timed wake about 3, so
- * some 5 % of a core, and a completion is seen within 100 us. */
+/* A thread that waits for a run looks so many times as long as a worker does before it sleeps. */
+#define MU_WAIT_SPINS 3u
+/* A parked worker looks this often at what nothing tells it of, a copy on its way or a job on another device: with the timer's slack
+ * every 140 us, 7 us of CPU each. */
 #define MU_POLL_INTERVAL_NS 80000u
+/* When its own device's kernels are all it waits for, the driver tells it of their end, some 50 us later; and it looks itself in case
+ * the driver does not, as after a fault. */
+#define MU_ALARM_INTERVAL_NS 1000000u
 /* A sample of live memory (6 us) serves this long before a job that finds no memory takes another. */
 #define MU_MEMORY_SAMPLE_AGE_NS 10000000u
 /* An enqueue callback only puts calls on a stream, 4 us each: after so long it waits for something, and its device with it. */

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "scheduler/alarm.h"
 #include "scheduler/arrivals.h"
 #include "scheduler/bind.h"
 #include "scheduler/buffer.h"
@@ -458,7 +459,24 @@ static void run_deferred(mu_actor *actor) {
     }
 }
 
-/* Nothing to do now: look around for a while, then sleep; with work in flight only until the next look. */
+/* How long to sleep: until the next look at what only looking tells of, or until mail comes. The driver tells when an epoch has
+ * completed, so that is looked for only in case it does not. */
+static uint64_t sleep_ns(mu_actor *actor) {
+    bool in_flight = actor->retired + 1 < actor->timeline.open, set;
+    if (actor->deferred || actor->held_tasks || actor->arrivals.first || actor->staged_arrivals ||
+        actor->retired < actor->timeline.complete || mu_staging_is_active(actor->staging))
+        return MU_POLL_INTERVAL_NS;
+    if (!in_flight && !actor->starved.first && !actor->retired_instances) return MUSTER_FOREVER;
+    if (!in_flight || actor->lost) return MU_POLL_INTERVAL_NS;
+    muster_error error;
+    if (mu_alarm_set(actor, actor->alarm, &set, &error)) {
+        mu_actor_lose(actor, &error);
+        set = false;
+    }
+    return set ? MU_ALARM_INTERVAL_NS : MU_POLL_INTERVAL_NS;
+}
+
+/* Nothing to do now: look around for a while, then sleep. */
 static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     uint64_t now = mu_now_ns();
     if (!*idle_since_ns) *idle_since_ns = now;
@@ -466,15 +484,14 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
         mu_spin_pause();
         return;
     }
-    bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
-                   actor->held_tasks || actor->arrivals.first || actor->staged_arrivals || actor->retired_instances ||
-                   mu_staging_is_active(actor->staging);
+    uint64_t timeout_ns = sleep_ns(actor);
     /* A write-back that has just ended made tasks ready that waited for it. */
-    if (!waiting && actor->ready.first) return;
+    if (timeout_ns == MUSTER_FOREVER && actor->ready.first) return;
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
-    if (!waiting && (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor) || mu_bursts_grow(actor)))
+    if (timeout_ns == MUSTER_FOREVER &&
+        (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor) || mu_bursts_grow(actor)))
         return;
-    mu_mailbox_park(&actor->mailbox, waiting ? MU_POLL_INTERVAL_NS : MUSTER_FOREVER);
+    mu_mailbox_park(&actor->mailbox, timeout_ns);
 }
 
 static void work(mu_actor *actor) {
@@ -526,6 +543,7 @@ static void tear_down(mu_actor *actor) {
     mu_arrivals_destroy(actor);
     if (actor->staging && actor->lost) mu_staging_lose(actor->staging, &actor->loss);
     mu_staging_destroy(actor->staging);
+    mu_alarm_destroy(actor, actor->alarm);
     mu_bursts_destroy(actor);
     mu_module_cache_destroy(actor->modules);
     mu_occupancy_cache_destroy(actor->occupancy);
@@ -539,6 +557,7 @@ static muster_status set_up(mu_actor *actor, muster_error *error) {
     if (!(status = mu_timeline_init(&actor->timeline, actor->device, error)) &&
         !(status = mu_occupancy_cache_create(actor->device, &actor->occupancy, error)))
         status = mu_module_cache_create(actor->device, actor->occupancy, &actor->modules, error);
+    if (!status) status = mu_alarm_create(actor, &actor->alarm, error);
     if (!status) status = mu_bursts_create(actor, error);
     if (!status) status = mu_staging_create(actor->device, actor->runtime->copier, wake, actor, &actor->staging, error);
     open_epoch(actor);

@@ -305,8 +305,10 @@ muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error
     muster_status status = mu_handle_check(run, MU_TAG_RUN, NULL, "run", error);
     if (status) return status;
     uint64_t deadline = mu_deadline_ns(timeout_ns);
-    /* Being woken takes 27 us: a run about to end is caught by looking for about as long. */
-    uint64_t spin_until = mu_deadline_ns(run->handle.runtime->config.spin_ns);
+    uint64_t spin_ns = run->handle.runtime->config.spin_ns;
+    /* Being woken takes 27 us. A lone job whose worker has to be woken and makes its round trip ends some 50 us after it was submitted:
+     * it is caught by looking for longer. */
+    uint64_t spin_until = mu_deadline_ns(spin_ns < UINT64_MAX / MU_WAIT_SPINS ? MU_WAIT_SPINS * spin_ns : UINT64_MAX);
     if (spin_until > deadline) spin_until = deadline;
     while (!atomic_load_explicit(&run->done, memory_order_acquire) && mu_now_ns() < spin_until) mu_spin_pause();
     pthread_mutex_lock(&run->lock);
