@@ -556,8 +556,8 @@ MUSTER_API muster_status muster_host_free(muster_runtime *runtime, void *pointer
 MUSTER_API muster_status muster_host_register(muster_runtime *runtime, void *pointer, uint64_t bytes,
                                               muster_error *error);
 
-/* Unpins it; NULL does nothing. Do this before freeing the memory, or destroy the runtime, which unpins everything. Blocks until a
- * device has drained.
+/* Unpins it; NULL does nothing. Do this before freeing the memory, or destroy the runtime, which unpins everything. Blocks: unpinning
+ * stalls a busy device, so it waits for an idle moment of one, and after a second stalls it.
  * Errors: BUSY while a buffer lies in it, or a graph or unfinished run still uses a destroyed one; INVALID_ARGUMENT when it is not the
  * address given to muster_host_register. */
 MUSTER_API muster_status muster_host_unregister(muster_runtime *runtime, void *pointer, muster_error *error);

@@ -107,6 +107,8 @@ enum {
 /* When its own device's kernels are all it waits for, the driver tells it of their end, some 50 us later; and it looks itself in case
  * the driver does not, as after a fault. */
 #define MU_ALARM_INTERVAL_NS 1000000u
+/* Unpinning host memory stalls a busy device, so it waits this long for an idle moment. */
+#define MU_UNPIN_WAIT_NS 1000000000u
 /* A sample of live memory (6 us) serves this long before a job that finds no memory takes another. */
 #define MU_MEMORY_SAMPLE_AGE_NS 10000000u
 /* An enqueue callback only puts calls on a stream, 4 us each: after so long it waits for something, and its device with it. */

@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "scheduler/buffer.h"
 #include "scheduler/runtime.h"
+#include "scheduler/wait.h"
 
 typedef enum block_state {
     COMING, /* being pinned */
@@ -99,15 +101,45 @@ static void give_back(mu_device *device, mu_host_block *block) {
         mu_pinned_free(device, address_of(block));
 }
 
-static muster_status give_back_on_worker(mu_actor *actor, void *block, muster_error *error) {
-    (void)error;
-    give_back(actor->device, block);
-    return MUSTER_OK;
+/* Giving a block back stalls a busy device, so it waits until the device is idle, though not for ever. */
+typedef struct patient_return {
+    mu_call call;
+    mu_host_block *block;
+    uint64_t due_ns;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done;
+} patient_return;
+
+static void give_back_on_worker(mu_actor *actor, mu_call *call) {
+    patient_return *r = (patient_return *)call;
+    if (!actor->lost && actor->retired + 1 < actor->timeline.open && mu_now_ns() < r->due_ns) {
+        mu_actor_defer(actor, call);
+        return;
+    }
+    /* The driver keeps what a lost device had. */
+    if (!actor->lost) give_back(actor->device, r->block);
+    pthread_mutex_lock(&r->lock);
+    r->done = true;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
 }
 
-/* Waits until the device has drained. The driver keeps what a lost device had. */
+static void wait_to_give_back(muster_runtime *runtime, mu_host_block *block) {
+    patient_return r = {
+        .call = {.run = give_back_on_worker}, .block = block, .due_ns = mu_deadline_ns(MU_UNPIN_WAIT_NS)};
+    pthread_mutex_init(&r.lock, NULL);
+    mu_cond_init(&r.changed);
+    mu_actor_post_call(&runtime->actors[block->device], &r.call);
+    pthread_mutex_lock(&r.lock);
+    while (!r.done) pthread_cond_wait(&r.changed, &r.lock);
+    pthread_mutex_unlock(&r.lock);
+    pthread_cond_destroy(&r.changed);
+    pthread_mutex_destroy(&r.lock);
+}
+
 static void return_block(muster_runtime *runtime, mu_host_block *block) {
-    mu_actor_call(runtime, block->device, give_back_on_worker, block, NULL);
+    wait_to_give_back(runtime, block);
     pthread_mutex_lock(&runtime->pinned.lock);
     forget(&runtime->pinned, block);
     pthread_mutex_unlock(&runtime->pinned.lock);
@@ -202,7 +234,7 @@ static muster_status make_block(muster_runtime *runtime, uint64_t bytes, uint64_
     return MUSTER_OK;
 free_memory:
     mu_fail_host_memory(error, "the table of pinned memory", sizeof *block);
-    mu_actor_call(runtime, block->device, give_back_on_worker, block, NULL);
+    wait_to_give_back(runtime, block);
 free_record:
     mu_free(block);
     return status;
