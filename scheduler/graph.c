@@ -256,6 +256,7 @@ bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buff
         !mu_grow(&graph->accesses, &graph->access_capacity, graph->access_count + 1, sizeof *graph->accesses))
         return false;
     graph->accesses[graph->access_count++] = (mu_access){low, high, index, (uint8_t)mode, exact};
+    if (mode & MUSTER_WRITE) graph->buffers[index].writes = true;
     node->access_count++;
     return true;
 }

@@ -148,7 +148,7 @@ typedef struct mu_values {
 
 typedef struct mu_graph_buffer {
     muster_buffer *buffer; /* a reference is held */
-    bool writes;           /* some job writes it */
+    bool writes;           /* some job writes it, or would have if it had been added */
 } mu_graph_buffer;
 
 struct muster_graph {

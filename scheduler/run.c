@@ -67,13 +67,25 @@ static muster_run *run_of_entry(mu_order_entry *entry) {
 static void run_ready(mu_order_entry *entry) {
     muster_run *run = run_of_entry(entry);
     const muster_graph *graph = run->graph;
+    muster_runtime *runtime = run->handle.runtime;
     uint32_t first = MU_NONE;
+    if (runtime->device_count == 1 && graph->host_node_count == 0) {
+        /* There is nothing to place: the device gets them as they are. */
+        for (size_t i = graph->root_count; i-- > 0;) {
+            mu_task *task = mu_run_task(run, graph->roots[i]);
+            task->device = 0;
+            task->next = first;
+            first = task->node;
+        }
+        mu_actor_post_tasks(&runtime->actors[0], mu_run_task(run, first));
+        return;
+    }
     for (size_t i = graph->root_count; i-- > 0;) {
         mu_task *task = mu_run_task(run, graph->roots[i]);
         task->next = first;
         first = task->node;
     }
-    mu_tasks_dispatch(run->handle.runtime, NULL, run, first);
+    mu_tasks_dispatch(runtime, NULL, run, first);
 }
 
 muster_run *mu_run_alloc(void) {

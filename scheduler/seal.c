@@ -38,6 +38,7 @@ static bool add_pred(sealing *s, uint32_t node, uint32_t pred) {
     s->seen[pred] = node + 1;
     if (!mu_grow(&s->preds, &s->pred_capacity, s->pred_count + 1, sizeof *s->preds)) return false;
     s->preds[s->pred_count++] = pred;
+    s->graph->nodes[pred].succ_count++;
     return true;
 }
 
@@ -53,6 +54,7 @@ static piece *open_range(sealing *s, const mu_access *access, mu_range_cursor *a
 }
 
 static bool read_range(sealing *s, uint32_t node, const mu_access *access) {
+    if (!s->graph->buffers[access->buffer].writes) return true;
     mu_range_cursor at = {0, 0};
     piece *p = open_range(s, access, &at);
     if (!p) return false;
@@ -88,7 +90,6 @@ static bool infer_node(sealing *s, uint32_t index) {
         if (accesses[i].mode == MUSTER_READ && !read_range(s, index, &accesses[i])) return false;
     for (uint32_t i = 0; i < node->access_count; i++) {
         if (!(accesses[i].mode & MUSTER_WRITE)) continue;
-        s->graph->buffers[accesses[i].buffer].writes = true;
         if (!write_range(s, index, &accesses[i])) return false;
     }
     return true;
@@ -120,29 +121,24 @@ static bool find_predecessors(sealing *s, bool *backward) {
     return true;
 }
 
-/* Successor lists and roots, by counting. */
+/* Successor lists, ascending, and roots: where each list ends follows from the counts, and it is filled from there. */
 static bool find_successors(sealing *s, uint32_t **succs, uint32_t **roots, size_t *root_count) {
     muster_graph *graph = s->graph;
     *succs = mu_alloc((s->pred_count + 1) * sizeof **succs);
     *roots = mu_alloc((graph->node_count + 1) * sizeof **roots);
     if (!*succs || !*roots) return false;
-    for (uint32_t i = 0; i < graph->node_count; i++) graph->nodes[i].succ_count = 0;
-    for (size_t i = 0; i < s->pred_count; i++) graph->nodes[s->preds[i]].succ_count++;
-    uint32_t first = 0;
+    uint32_t end = 0;
     *root_count = 0;
     for (uint32_t i = 0; i < graph->node_count; i++) {
         mu_node *node = &graph->nodes[i];
-        node->succ_first = first;
-        first += node->succ_count;
-        node->succ_count = 0;
+        end += node->succ_count;
+        node->succ_first = end;
         if (node->pred_count == 0) (*roots)[(*root_count)++] = i;
     }
-    for (uint32_t i = 0; i < graph->node_count; i++) {
+    for (uint32_t i = (uint32_t)graph->node_count; s->pred_count && i-- > 0;) {
         const mu_node *node = &graph->nodes[i];
-        for (uint32_t k = 0; k < node->pred_count; k++) {
-            mu_node *pred = &graph->nodes[s->preds[node->pred_first + k]];
-            (*succs)[pred->succ_first + pred->succ_count++] = i;
-        }
+        for (uint32_t k = 0; k < node->pred_count; k++)
+            (*succs)[--graph->nodes[s->preds[node->pred_first + k]].succ_first] = i;
     }
     return true;
 }
@@ -218,6 +214,8 @@ muster_status mu_graph_seal(muster_graph *graph, muster_error *error) {
     if (!s.tracks || !s.seen || !find_predecessors(&s, &backward) || !find_successors(&s, &succs, &roots, &root_count))
         status = mu_fail_host_memory(error, "the dependencies of a graph", graph->node_count * sizeof *s.seen);
     if (!status && backward) status = check_acyclic(&s, succs, roots, root_count, error);
+    /* It may be tried again. */
+    for (size_t i = 0; status && i < graph->node_count; i++) graph->nodes[i].succ_count = 0;
     if (!status) {
         graph->preds = s.preds;
         graph->succs = succs;
