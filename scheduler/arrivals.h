@@ -35,11 +35,11 @@ typedef struct mu_incoming {
     uint64_t low, high;
     bool zero;
     bool undefined;        /* lost since the task was looked at: a device went away with its writer */
-    mu_segment lost;       /* why */
     int source;            /* MUSTER_ANY_DEVICE: the host */
     uint64_t stamp;        /* of the source device */
     mu_instance *instance; /* of the source, pinned by the caller; NULL: none, of the host */
     mu_address address;    /* there */
+    mu_segment lost;       /* why, of what is undefined; without its stamps, so at the end */
 } mu_incoming;
 
 /* Puts the copy on the upload lane. */
