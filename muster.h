@@ -25,6 +25,8 @@
  *     required pointer is MUSTER_INVALID_ARGUMENT; destroying NULL does nothing.
  *   - Strings and arrays passed in are copied before the call returns, except buffers' host memory.
  *   - Sizes are in bytes and times in nanoseconds; the unit is the last word of a name.
+ *   - A range of 0 bytes touches nothing: the call or job succeeds, and keeps its place in every order. Where 0 bytes mean "to the
+ *     end of the buffer", that is so for an offset at the end. Arguments of kernels and callbacks are never empty (OUT_OF_RANGE).
  *   - Descriptor structs start with struct_size = sizeof(the struct); zero means the default for every other field.
  * docs/conventions.md and docs/errors.md have the details. */
 #ifndef MUSTER_H
@@ -290,8 +292,11 @@ typedef struct muster_config {
 
 /* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes
  * 100 ms and more. `config` NULL is all defaults.
- * Errors: INVALID_CONFIG (names the field), NO_DRIVER, NO_DEVICE, DRIVER_TOO_OLD, OUT_OF_RANGE (an ordinal the driver
- * does not have), LIMIT_REACHED (too many actors), OUT_OF_HOST_MEMORY. */
+ * Errors: INVALID_CONFIG (names the field or key), FILE_UNREADABLE (of config_path, or the file that `sim` names), NO_DRIVER,
+ * NO_DEVICE, DRIVER_TOO_OLD, OUT_OF_RANGE (an ordinal the driver does not have), LIMIT_REACHED (too many actors),
+ * OUT_OF_HOST_MEMORY (also: no thread can be started), OUT_OF_DEVICE_MEMORY (a device has no room for a context), CAPABILITY_MISSING
+ * (a device lacks what Muster stands on), KERNEL_FAULT (a kernel of this process has faulted before), DEVICE_LOST, DRIVER_ERROR (another
+ * driver call failed; it is named). */
 MUSTER_API muster_status muster_runtime_create(const muster_config *config, muster_runtime **runtime,
                                                muster_error *error);
 
@@ -992,7 +997,8 @@ MUSTER_API muster_status muster_run_shard_result(const muster_run *run, muster_j
 /* Ends the run early: jobs that have not been handed to their device, and host jobs that have not been called, end as CANCELLED, and
  * what they would have written is undefined; the others go on to their end. Returns at once; muster_run_wait tells when it is over, and gives CANCELLED
  * unless a job before failed otherwise. A run that waits for earlier runs or for a released buffer still takes its turn. A run
- * that has ended stays as it is. */
+ * that has ended stays as it is. So does an open run all of whose jobs have ended: nothing can be added any more, and once it is
+ * closed its status is that of its jobs, for none of them was ended early. */
 MUSTER_API muster_status muster_run_cancel(muster_run *run, muster_error *error);
 
 /* Ends the run early, as muster_run_cancel does, when timeout_ns from now have passed and it has not ended: jobs that have not

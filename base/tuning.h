@@ -24,8 +24,10 @@ enum {
     /* The driver aligns allocations so; offsets in a buffer mean the same alignment in every device copy. A power of two. */
     MU_ALIGNMENT_BYTES = 256,
 
-    /* A buffer up to this size gets one device copy of the whole, so that accesses to parts of it never move it. */
+    /* A buffer up to this size, and to this part of the smallest device's budget, gets one device copy of the whole, so that accesses
+     * to parts of it never move it. So a job with a few small buffers fits also where the budget is tiny. */
     MU_WHOLE_COPY_BYTES = 32 << 20,
+    MU_WHOLE_COPY_PART = 16,
 
     /* Ranges of a buffer that lie in one array of its range table (scheduler/ranges.h). To cut 100,000 out in any order costs 0.3 us each
      * with their jobs' dependencies, 0.7 us with a million; in one array it was 36 us. */

@@ -87,7 +87,8 @@ static muster_status make_acquisition(muster_buffer *buffer, uint64_t low, uint6
     a->order.uses[0].writes = access & MUSTER_WRITE;
     a->order.ready = acquisition_ready;
     a->buffer = buffer;
-    a->fetch->ranges[0] = (mu_fetch_range){buffer, low, high, access};
+    /* An empty range is lent like others and moves nothing. */
+    a->fetch->ranges[0] = (mu_fetch_range){buffer, low, high, low < high ? access : 0};
     a->fetch->after = a->order.gate;
     a->fetch->done = fetched;
     a->fetch->user = a;
@@ -146,7 +147,6 @@ muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint
     if (access < MUSTER_READ || access > MUSTER_READ_WRITE)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%d is not an access", (int)access);
     if (bytes == 0) bytes = buffer->bytes - offset;
-    if (bytes == 0) return mu_fail(error, MUSTER_OUT_OF_RANGE, "no bytes at the end of the buffer");
     if ((status = mu_runtime_check(buffer->handle.runtime, error)) || (status = mu_buffer_make_host(buffer, error)))
         return status;
     mu_acquisition *a;

@@ -548,10 +548,15 @@ muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uin
                              "argument %u of job %u is a shard offset or count, which Muster fills", index, job);
             break;
         }
-        if (parameter->bytes != bytes) {
+        if (parameter->bytes == 0) {
             status = mu_fail(error, MUSTER_ARGUMENT_MISMATCH,
-                             "argument %u of job %u is %u bytes (0: a buffer), not a value of %u bytes", index, job,
-                             (unsigned)parameter->bytes, bytes);
+                             "argument %u of job %u is %s, not a value: only values can be replaced", index, job,
+                             parameter->scratch ? "scratch memory" : "a buffer");
+            break;
+        }
+        if (parameter->bytes != bytes) {
+            status = mu_fail(error, MUSTER_ARGUMENT_MISMATCH, "argument %u of job %u is a value of %u bytes, not of %u",
+                             index, job, (unsigned)parameter->bytes, bytes);
             break;
         }
         memcpy(graph->values->data + parameter->index, value, bytes);

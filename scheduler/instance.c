@@ -21,7 +21,7 @@ static uint64_t instance_bytes(uint64_t low, uint64_t high) { return high - low 
 
 /* A small buffer as a whole, so that it never has to move, unless only the part is meant. */
 void mu_access_range(const mu_access *access, const muster_buffer *buffer, uint64_t *low, uint64_t *high) {
-    bool whole = !access->exact && buffer->bytes <= MU_WHOLE_COPY_BYTES;
+    bool whole = !access->exact && buffer->bytes <= buffer->handle.runtime->whole_copy_bytes;
     *low = whole ? 0 : access->low;
     *high = whole ? buffer->bytes : access->high;
 }
@@ -107,21 +107,26 @@ static mu_bind granted(mu_task_binding *b, uint64_t bytes) {
     return MU_BOUND;
 }
 
+muster_status mu_bind_check_fits(const mu_actor *actor, uint64_t required, muster_error *error) {
+    const mu_ledger *ledger = mu_device_ledger(actor->device);
+    uint64_t capacity = mu_ledger_capacity(ledger);
+    if (required <= capacity) return MUSTER_OK;
+    mu_ledger_view view = mu_ledger_read(ledger);
+    return mu_fail(
+        error, MUSTER_NEVER_FITS,
+        "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be "
+        "evicted): shard the dispatch, shrink its buffers (those of up to %llu bytes count as a whole), or raise the "
+        "budget",
+        (unsigned long long)required, actor->index, (unsigned long long)capacity, (unsigned long long)view.budget,
+        (unsigned long long)view.fixed, (unsigned long long)actor->runtime->whole_copy_bytes);
+}
+
 /* What the job accesses must be there at once: more than the device can give is refused before anything is allocated, however
  * much of it is there already. */
 static mu_bind refuse_if_it_never_fits(mu_task_binding *b) {
-    const mu_ledger *ledger = mu_device_ledger(b->actor->device);
-    uint64_t required = 0, capacity = mu_ledger_capacity(ledger);
+    uint64_t required = 0;
     if (mu_bind_required(b->run->graph, b->node, &required, b->error)) return MU_BIND_FAILED;
-    if (required <= capacity) return MU_BOUND;
-    mu_ledger_view view = mu_ledger_read(ledger);
-    mu_fail(b->error, MUSTER_NEVER_FITS,
-            "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be "
-            "evicted): shard the dispatch, shrink its buffers (those of up to %d bytes count as a whole), or raise the "
-            "budget",
-            (unsigned long long)required, b->actor->index, (unsigned long long)capacity,
-            (unsigned long long)view.budget, (unsigned long long)view.fixed, (int)MU_WHOLE_COPY_BYTES);
-    return MU_BIND_FAILED;
+    return mu_bind_check_fits(b->actor, required, b->error) ? MU_BIND_FAILED : MU_BOUND;
 }
 
 /* The budget does not have it now. Cached pool memory and a fresh look at what is free may help at once; else copies of other

@@ -172,10 +172,13 @@ void mu_actor_lose(mu_actor *actor, const muster_error *error) {
     actor->lost = true;
     if (muster_status_recovery(error->status) != MUSTER_RECOVERY_DEVICE_LOST) actor->loss.status = MUSTER_DEVICE_LOST;
     actor->loss.device = actor->index;
-    /* The simulator knows the kernel, block, thread, line and address. */
-    char text[400];
-    if (error->status == MUSTER_KERNEL_FAULT && mu_driver_last_fault(runtime->driver, text, sizeof text)) {
-        mu_fail(&actor->loss, MUSTER_KERNEL_FAULT, "%s; no device of this process can be used any more", text);
+    if (error->status == MUSTER_KERNEL_FAULT) {
+        /* The simulator knows the device, kernel, block, thread, line and address. A driver tells whoever asks first. */
+        char text[400];
+        if (mu_driver_last_fault(runtime->driver, text, sizeof text))
+            mu_fail(&actor->loss, MUSTER_KERNEL_FAULT, "%s; no device of this process can be used any more", text);
+        else
+            mu_fail(&actor->loss, MUSTER_KERNEL_FAULT, "seen on device %d: %.460s", actor->index, error->message);
         actor->loss.driver_code = error->driver_code;
         actor->loss.device = actor->index;
     }
@@ -183,8 +186,7 @@ void mu_actor_lose(mu_actor *actor, const muster_error *error) {
     if (actor->loss.status == MUSTER_KERNEL_FAULT)
         mu_runtime_fault(runtime, &actor->loss);
     else if (!faulted)
-        mu_log_line(&runtime->log, MUSTER_LOG_ERROR, "device %d is lost and left alone from now on: %s", actor->index,
-                    actor->loss.message);
+        mu_log_line(&runtime->log, MUSTER_LOG_ERROR, "device %d is lost: %s", actor->index, actor->loss.message);
 }
 
 /* A task that was in flight. After a fault one of them is the cause; in serial mode there is one. */

@@ -61,11 +61,7 @@ static void judge_memory(const muster_runtime *runtime, int device, const muster
     report->budget_bytes = mu_ledger_capacity(ledger);
     report->available_bytes = mu_ledger_available(ledger);
     muster_status status = mu_bind_required(graph, node, &report->required_bytes, &why);
-    if (!status && report->required_bytes > report->budget_bytes)
-        status = mu_fail(&why, MUSTER_NEVER_FITS,
-                         "the job requires %llu bytes at once; device %d can give %llu: shard the dispatch, shrink its "
-                         "buffers, or raise the budget",
-                         (unsigned long long)report->required_bytes, device, (unsigned long long)report->budget_bytes);
+    if (!status) status = mu_bind_check_fits(&runtime->actors[device], report->required_bytes, &why);
     if (status) refuse(report, &why);
 }
 

@@ -172,6 +172,16 @@ static muster_runtime *new_runtime(void) {
     return runtime;
 }
 
+static void note_budgets(muster_runtime *runtime, mu_device *const *devices) {
+    runtime->whole_copy_bytes = MU_WHOLE_COPY_BYTES;
+    for (uint32_t d = 0; d < runtime->device_count; d++) {
+        uint64_t budget = mu_ledger_read(mu_device_ledger(devices[d])).budget;
+        runtime->budgets_differ |= budget != mu_ledger_read(mu_device_ledger(devices[0])).budget;
+        if (budget / MU_WHOLE_COPY_PART < runtime->whole_copy_bytes)
+            runtime->whole_copy_bytes = budget / MU_WHOLE_COPY_PART;
+    }
+}
+
 muster_status muster_runtime_create(const muster_config *user, muster_runtime **out, muster_error *error) {
     if (!out) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "runtime is NULL; pass where to store the handle");
     mu_device *devices[MU_MAX_DEVICES] = {NULL};
@@ -196,9 +206,7 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     if (!status) status = mu_copier_create(0, &runtime->copier, error);
     if (!status) {
         runtime->order.device_count = runtime->device_count = opened; /* constant once a worker runs */
-        for (uint32_t d = 1; d < opened; d++)
-            runtime->budgets_differ |= mu_ledger_read(mu_device_ledger(devices[d])).budget !=
-                                       mu_ledger_read(mu_device_ledger(devices[0])).budget;
+        note_budgets(runtime, devices);
         status = start_actors(runtime, devices, opened, error);
     }
     if (status) {
@@ -304,7 +312,7 @@ void mu_runtime_fault(muster_runtime *runtime, const muster_error *error) {
     }
     pthread_mutex_unlock(&runtime->fault_lock);
     if (!first) return;
-    mu_log_line(&runtime->log, MUSTER_LOG_ERROR, "device %d: %s", error->device, error->message);
+    mu_log_line(&runtime->log, MUSTER_LOG_ERROR, "%s", error->message);
     /* Parked workers look by themselves when something of theirs is in flight; the others need to end queued work. */
     for (uint32_t d = 0; d < runtime->device_count; d++) {
         runtime->actors[d].wake.run = wake;

@@ -60,8 +60,9 @@ struct muster_runtime {
     pthread_mutex_t fault_lock;
     muster_error fault;
     mu_losses losses;
-    bool budgets_differ;    /* between devices; constant */
-    muster_program *reduce; /* the built-in program of reductions, made when first needed; under reduce_lock */
+    bool budgets_differ;       /* between devices; constant */
+    uint64_t whole_copy_bytes; /* a buffer up to this size gets one device copy of the whole; constant */
+    muster_program *reduce;    /* the built-in program of reductions, made when first needed; under reduce_lock */
     pthread_mutex_t reduce_lock;
     /* What programs are made with: any thread. */
     mu_compile_caches caches;

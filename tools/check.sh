@@ -1,7 +1,7 @@
 #!/bin/bash
 # Checks of the source text that need no build. One line for each: "ok <check>" or "FAILED <check>" after the findings.
 #   tools/check.sh          all of them
-#   tools/check.sh <check>  one: format headers layers links text
+#   tools/check.sh <check>  one: format headers layers links entries text
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cc' '*.inc')
@@ -43,6 +43,15 @@ check_links() {
     return $status
 }
 
+# docs/simulator.md names every entry that a fault plan can use.
+check_entries() {
+    local entry status=0
+    while read -r entry; do
+        grep -qF "\`$entry\`" docs/simulator.md || { echo "docs/simulator.md does not name $entry" && status=1; }
+    done < <(sed -nE 's/^ *(REQUIRED|OPTIONAL)\(([a-z0-9_]+),.*/\2/p' device/driver_entries.h)
+    return $status
+}
+
 # No tabs or trailing blanks in sources and documents, and no line over 120 columns where clang-format does not rule.
 check_text() {
     local status=0
@@ -52,7 +61,7 @@ check_text() {
 }
 
 status=0
-for check in ${1:-format headers layers links text}; do
+for check in ${1:-format headers layers links entries text}; do
     if "check_$check"; then
         echo "ok $check"
     else

@@ -6,6 +6,7 @@
                    a GPU; what it cannot do there it skips visibly, with cmocka's skip() and a reason on stderr.
   muster_gpu_test  a test of the real driver: runs alone, outside the sandbox (it needs /dev/nvidia* and libcuda.so.1),
                    and exits after a visible skip where there is no driver or device. CUDA_VISIBLE_DEVICES reaches it.
+  muster_text      a text file, such as PTX, as a string in C.
   muster_bench     a benchmark or tool: a static program that is built with everything but run by nobody.
 
   Sizes: small (60 s, the default) or medium (300 s), also under the sanitizers, which are five to ten times slower;
@@ -62,4 +63,14 @@ def muster_bench(name, srcs = None, linkstatic = 1, visibility = _PROGRAM_VISIBI
         linkstatic = linkstatic,
         visibility = visibility,
         **kwargs
+    )
+
+def muster_text(name, src, symbol):
+    """Makes <name>.c, which defines `const char symbol[]` with the text of src; any size, any bytes."""
+    native.genrule(
+        name = name,
+        srcs = [src],
+        outs = [name + ".c"],
+        cmd = "(echo 'extern const char %s[];'; echo 'const char %s[] = {';" % (symbol, symbol) +
+              " od -An -v -tx1 $< | sed 's/\\([0-9a-f][0-9a-f]\\)/0x\\1,/g'; echo '0};') > $@",
     )

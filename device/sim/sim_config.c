@@ -182,7 +182,8 @@ typedef struct count_key {
 } count_key;
 #define COUNT_KEY(name, low)                                                                                           \
     { #name, offsetof(sim_device_config, name), low }
-static const count_key device_counts[] = {COUNT_KEY(memory_bytes, 1 << 20), COUNT_KEY(context_bytes, 0),
+/* Pools reserve in steps of 32 MiB: with less than two of them, what is not in a device's first step could never be allocated. */
+static const count_key device_counts[] = {COUNT_KEY(memory_bytes, 64 << 20), COUNT_KEY(context_bytes, 0),
                                           COUNT_KEY(other_bytes, 0), COUNT_KEY(launch_ns, 0)};
 static const count_key device_rates[] = {COUNT_KEY(upload_gbps, 0), COUNT_KEY(download_gbps, 0),
                                          COUNT_KEY(peer_gbps, 0), COUNT_KEY(local_gbps, 0),
@@ -451,6 +452,7 @@ static json_t *parse(const char *spec, const char **path, json_error_t *problem)
 }
 
 muster_status sim_config_read(const char *spec, sim_config *out, muster_error *error) {
+    const char *where = spec ? "the sim setting" : "MUSTER_SIM";
     if (!spec) spec = getenv("MUSTER_SIM");
     if (!spec || !*spec) spec = "{}";
     sim_config *config = mu_alloc_zeroed(1, sizeof *config);
@@ -464,10 +466,10 @@ muster_status sim_config_read(const char *spec, sim_config *out, muster_error *e
     if (!root && path && json_error_code(&problem) == json_error_cannot_open_file)
         status = mu_fail(error, MUSTER_FILE_UNREADABLE, "simulator: cannot read %s: %s", path, strerror(errno));
     else if (!root)
-        status = mu_fail(error, MUSTER_INVALID_CONFIG, "simulator: %s: line %d, column %d: %s",
-                         path ? path : "MUSTER_SIM", problem.line, problem.column, problem.text);
+        status = mu_fail(error, MUSTER_INVALID_CONFIG, "simulator: %s: line %d, column %d: %s", path ? path : where,
+                         problem.line, problem.column, problem.text);
     else if (!json_is_object(root))
-        status = mu_fail(error, MUSTER_INVALID_CONFIG, "simulator: the configuration must be a JSON object");
+        status = mu_fail(error, MUSTER_INVALID_CONFIG, "simulator: %s must be a JSON object", path ? path : where);
     else
         status = read_root(root, config, error);
     json_decref(root);

@@ -138,6 +138,26 @@ static void acquire_checks_its_arguments(void **state) {
     muster_buffer_destroy(buffer);
 }
 
+/* At the end of a buffer 0 bytes are none: a range like others, which moves nothing. */
+static void an_empty_range_is_lent_and_moves_nothing(void **state) {
+    (void)state;
+    uint32_t host[4] = {1, 2, 3, 4};
+    muster_buffer *buffer = fixture_buffer(&two, sizeof host, host);
+    finish(submit_affine(buffer, 2, 0));
+    for (muster_access access = MUSTER_READ; access <= MUSTER_READ_WRITE; access++) {
+        void *pointer, *again;
+        OK(muster_buffer_acquire(buffer, sizeof host, 0, access, fixture_wait_ns, &pointer, &reported));
+        assert_ptr_equal(pointer, host + 4);
+        FAILS(MUSTER_OUT_OF_RANGE, "17|16",
+              muster_buffer_acquire(buffer, sizeof host + 1, 0, access, 0, &again, &reported));
+        OK(muster_buffer_release(buffer, pointer, &reported));
+        FAILS(MUSTER_INVALID_STATE, "", muster_buffer_release(buffer, pointer, &reported));
+    }
+    assert_int_equal(host[0], 1); /* what the device made has not come home */
+    assert_int_equal(fixture_word(buffer, 3), 8);
+    muster_buffer_destroy(buffer);
+}
+
 static void release_wants_what_acquire_returned(void **state) {
     (void)state;
     muster_buffer *buffer = fixture_buffer(&two, 100, NULL);
@@ -398,6 +418,7 @@ int main(void) {
         cmocka_unit_test(host_memory_is_its_content_and_where_results_arrive),
         cmocka_unit_test(written_ranges_reach_the_devices_and_leave_the_rest),
         cmocka_unit_test(acquire_checks_its_arguments),
+        cmocka_unit_test(an_empty_range_is_lent_and_moves_nothing),
         cmocka_unit_test(release_wants_what_acquire_returned),
         cmocka_unit_test(a_free_buffer_is_acquired_without_waiting),
         cmocka_unit_test(one_acquisition_at_a_time_except_readers),

@@ -100,6 +100,28 @@ static void results_that_are_home_survive(void **state) {
     fixture_close(&fixture);
 }
 
+/* What is logged of a fault: one line that names the device once. */
+static void keep_line(void *user, muster_log_level level, const char *line) {
+    char *kept = user;
+    if (level == MUSTER_LOG_ERROR && strlen(kept) < 2000) strcat(strcat(kept, line), "\n");
+}
+
+static void the_log_names_the_device_once(void **state) {
+    (void)state;
+    static char kept[4096];
+    fixture fixture;
+    muster_config config = {.struct_size = sizeof config, .log = keep_line, .log_user = kept};
+    kept[0] = 0;
+    fixture_open_with(&fixture, 1, &config);
+    muster_run *run = fixture_submit(&fixture, fault_on(&fixture, fixture_buffer(&fixture, 4000, NULL), 0, false));
+    FAILS(MUSTER_KERNEL_FAULT, "device 0: |illegal", muster_run_wait(run, fixture_wait_ns, &reported));
+    fixture_close(&fixture);
+    const char *first = strstr(kept, "device 0: ");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "device 0: "));
+    assert_non_null(strstr(kept, "illegal")); /* the kernel */
+}
+
 /* One synchronisation a job: the job that the error names is the one that faulted, and those before it succeeded. */
 static void a_fault_in_serial_mode_names_its_job(void **state) {
     (void)state;
@@ -218,6 +240,7 @@ int main(void) {
         cmocka_unit_test(an_illegal_address_ends_every_run),
         cmocka_unit_test(a_trap_ends_every_run),
         cmocka_unit_test(results_that_are_home_survive),
+        cmocka_unit_test(the_log_names_the_device_once),
         cmocka_unit_test(a_fault_in_serial_mode_names_its_job),
         cmocka_unit_test(a_backlog_behind_a_fault_ends),
         cmocka_unit_test(waiting_threads_are_woken),

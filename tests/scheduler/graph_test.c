@@ -409,12 +409,21 @@ static void set_argument_is_checked(void **state) {
     FAILS(MUSTER_ARGUMENT_MISMATCH, "4|8", muster_graph_set_argument(subject.graph, job, 2, &value, 8, &reported));
     FAILS(MUSTER_OUT_OF_RANGE, "5", muster_graph_set_argument(subject.graph, job, 5, &value, 4, &reported));
     FAILS(MUSTER_OUT_OF_RANGE, "7", muster_graph_set_argument(subject.graph, 7, 2, &value, 4, &reported));
-    FAILS(MUSTER_ARGUMENT_MISMATCH, "0", muster_graph_set_argument(subject.graph, job, 0, &value, 8, &reported));
+    FAILS(MUSTER_ARGUMENT_MISMATCH, "0|is a buffer",
+          muster_graph_set_argument(subject.graph, job, 0, &value, 8, &reported));
+    FAILS(MUSTER_ARGUMENT_MISMATCH, "0|is a buffer",
+          muster_graph_set_argument(subject.graph, job, 0, &value, 0, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "3", muster_graph_set_argument(subject.graph, job, 3, &value, 4, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "", muster_graph_set_argument(subject.graph, job, 2, NULL, 4, &reported));
     nothing_was_added(&subject);
     FAILS(MUSTER_INVALID_ARGUMENT, "1", muster_graph_set_argument(subject.graph, 1, 0, &value, 4, &reported));
     OK(muster_graph_set_argument(subject.graph, job, 2, &value, 4, &reported));
+    right.arg[0] = muster_scratch_arg(4096);
+    job = fixture_add(subject.graph, &right.dispatch);
+    FAILS(MUSTER_ARGUMENT_MISMATCH, "0|is scratch memory",
+          muster_graph_set_argument(subject.graph, job, 0, &value, 8, &reported));
+    FAILS(MUSTER_ARGUMENT_MISMATCH, "0|is scratch memory",
+          muster_graph_set_argument(subject.graph, job, 0, &value, 0, &reported));
     close_subject(&subject);
 }
 

@@ -9,15 +9,19 @@ static void refuse(const char *spec, const char *named) {
     mu_driver *driver = NULL;
     muster_error error = {0};
     muster_status status = mu_sim_driver_create(spec, &driver, &error);
-    if (status != MUSTER_INVALID_CONFIG) fail_msg("%s gives %s", spec, muster_status_name(status));
+    if (status != MUSTER_INVALID_CONFIG)
+        fail_msg("%s gives %s", spec ? spec : "MUSTER_SIM", muster_status_name(status));
     assert_null(driver);
     if (!strstr(error.message, named)) fail_msg("%s: \"%s\" does not name %s", spec, error.message, named);
 }
 
 static void test_mistakes_name_their_key(void **state) {
     (void)state;
-    refuse("{", "line 1");
-    refuse("[]", "object");
+    refuse("{", "the sim setting: line 1");
+    refuse("[]", "the sim setting must be a JSON object");
+    setenv("MUSTER_SIM", "{", 1);
+    refuse(NULL, "MUSTER_SIM: line 1");
+    unsetenv("MUSTER_SIM");
     refuse("{\"devices\": 2, \"devices\": 3}", "duplicate");
     refuse("{\"device\": 2}", "device");
     refuse("{\"devices\": 33}", "devices");
@@ -33,7 +37,8 @@ static void test_mistakes_name_their_key(void **state) {
     refuse("{\"devices\": [{\"name\": \"\"}]}", "devices[0].name");
     refuse("{\"devices\": [{\"compute_capability\": \"nine\"}]}", "devices[0].compute_capability");
     refuse("{\"devices\": [{\"memory_bytes\": 10}]}", "devices[0].memory_bytes");
-    refuse("{\"devices\": [{\"memory_bytes\": 2000000, \"other_bytes\": 3000000}]}", "devices[0].other_bytes");
+    refuse("{\"devices\": [{\"memory_bytes\": 67108863}]}", "devices[0].memory_bytes must be an integer from 67108864");
+    refuse("{\"devices\": [{\"memory_bytes\": 67108864, \"other_bytes\": 67108865}]}", "devices[0].other_bytes");
     refuse("{\"devices\": [{\"shared_per_block\": 500000}]}", "devices[0].shared_per_block");
     refuse("{\"devices\": [{\"shared_per_sm\": 50000}]}", "devices[0].shared_per_sm");
     refuse("{\"devices\": [{\"registers_per_sm\": 4096}]}", "devices[0].registers_per_block");
