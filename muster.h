@@ -234,7 +234,10 @@ enum {
     MUSTER_RUNTIME_OWN_CONTEXT = 1u << 1,
     /* Workers run on any CPU that the process may use. Otherwise they stay on those next to their device, where the system tells
      * which those are, and their pinned memory is there too. The application's own threads are never touched. */
-    MUSTER_RUNTIME_NO_NUMA = 1u << 2
+    MUSTER_RUNTIME_NO_NUMA = 1u << 2,
+    /* Jobs run where they were placed. Otherwise a device that runs out of work takes jobs that wait at another, if they end sooner
+     * so (docs/placement.md). Also set by MUSTER_STEALING=0. */
+    MUSTER_RUNTIME_NO_STEALING = 1u << 3
 };
 
 typedef struct muster_config {
@@ -288,6 +291,9 @@ typedef struct muster_config {
     /* How kernel launches are sent together (docs/configuration.md): "auto" as it pays, "off" one by one; and for tests "always",
      * "random" as often as possible, in fixed or any sizes. Results are the same. NULL: MUSTER_BURSTS, else "auto". */
     const char *bursts;
+    /* With several devices: how much estimated work a device is handed ahead; what exceeds it waits, and can still be overtaken by
+     * jobs of higher priority, go to another device, or be cancelled. Four jobs are handed over however long they take. 0: 2 ms. */
+    uint64_t enqueue_ahead_ns;
 } muster_config;
 
 /* Opens the driver and the devices, and starts one worker thread per device. Blocks: a device's first context takes
@@ -1045,6 +1051,9 @@ typedef struct muster_device_stats {
     uint64_t slow_callbacks;     /* enqueue callbacks that did not return within enqueue_limit_ns */
     uint64_t placements_refused; /* jobs that came here because the placement policy named no candidate */
     uint64_t waves;              /* shards of dispatches that are cut smaller because memory is short */
+    uint64_t steals;             /* jobs taken from the queue of another device */
+    uint64_t steals_given;       /* jobs given to another device */
+    uint64_t steal_requests;     /* times another device was asked for jobs */
 } muster_device_stats;
 
 MUSTER_API muster_status muster_device_get_stats(const muster_runtime *runtime, int index, muster_device_stats *stats,

@@ -14,6 +14,12 @@ enum {
      * is not enqueued can still be placed elsewhere or cancelled. */
     MU_ENQUEUE_AHEAD_TASKS = 4096,
 
+    /* However long they take, so many: the one that runs, and others that are on the stream while the worker looks away. */
+    MU_ENQUEUE_AHEAD_LEAST = 4,
+
+    /* Ready tasks that an actor looks at when another asks for work: 0.2 to 0.5 us each, with the locks of their buffers. */
+    MU_STEAL_LOOKS = 256,
+
     /* What an enqueue callback is taken to put on the stream, which nobody counts: a library call is some launches. */
     MU_CALLBACK_CALLS = 32,
 
@@ -99,6 +105,14 @@ enum {
 #define MU_SOON_NS 200000u
 /* The same for an upload while other jobs are ready: what it would keep the device from doing. */
 #define MU_JOIN_BUSY_NS 20000u
+/* Where several devices share the work, what a device is handed ahead ends with a job that exceeds this, by what jobs are estimated to
+ * take: what waits behind it can still be placed elsewhere, overtaken or cancelled. Some 25 looks at a device of a parked worker. */
+#define MU_ENQUEUE_AHEAD_NS 2000000u
+/* A job goes to another device when that saves more than this, about what waking the worker there takes. */
+#define MU_STEAL_GAIN_NS 30000u
+/* An actor with work that waits looks this often whether others have registered for some: the most that they idle, beside what it has
+ * to give, and 256 looks at tasks are less than a tenth of it. */
+#define MU_STEAL_LOOK_NS 500000u
 /* A futex wake costs the waker 2 us and the sleeper runs 27 us later: spinning for about one such wake pays. */
 #define MU_SPIN_NS 30000u
 /* A thread that waits for a run looks so many times as long as a worker does before it sleeps. */

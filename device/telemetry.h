@@ -66,7 +66,9 @@
     X(callbacks, "enqueue callbacks called")                                                                           \
     X(slow_callbacks, "of these, not returned within enqueue_limit_ns")                                                \
     X(placements_refused, "jobs that came here because the placement policy named no candidate")                       \
-    X(steals, "jobs taken from another device")                                                                        \
+    X(steals, "jobs taken from the queue of another device")                                                           \
+    X(steals_given, "jobs given to another device")                                                                    \
+    X(steal_requests, "times another device was asked for jobs")                                                       \
     X(overflows, "additions dropped because a counter would have overflowed")
 
 typedef struct mu_device_counters {

@@ -18,6 +18,7 @@
 #include "scheduler/ready.h"
 #include "scheduler/runtime.h"
 #include "scheduler/shares.h"
+#include "scheduler/steal.h"
 #include "scheduler/wait.h"
 
 /* Tasks enqueued before the epoch is closed: an event costs 0.2 us, so one for so many is nothing, and completion is
@@ -48,6 +49,7 @@ void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls) {
         epoch->last->epoch_next = mu_task_ref_of(task);
     epoch->last = task;
     epoch->estimate_ns += task->message.weight;
+    actor->ns_in_flight += task->message.weight;
     actor->tasks_in_flight++;
     mu_epoch_add_calls(actor, calls);
 }
@@ -148,6 +150,7 @@ void mu_epoch_retire(mu_actor *actor, uint64_t number) {
     actor->upload_backlog_bytes -= epoch->upload_bytes;
     actor->calls_in_flight -= epoch->calls;
     actor->tasks_in_flight -= epoch->tasks;
+    actor->ns_in_flight -= epoch->estimate_ns;
     if (actor->runtime->device_count > 1) {
         atomic_fetch_sub_explicit(&actor->queued, epoch->tasks, memory_order_relaxed);
         atomic_fetch_sub_explicit(&actor->queued_ns, epoch->estimate_ns, memory_order_relaxed);
@@ -203,6 +206,8 @@ static bool take_mail(mu_actor *actor) {
             case MU_MAIL_TASKS: take_chain(actor, (mu_task *)message); break;
             case MU_MAIL_AWAIT: mu_task_list_append(&actor->awaiting, (mu_task *)message); break;
             case MU_MAIL_CALL: ((mu_call *)message)->run(actor, (mu_call *)message); break;
+            case MU_MAIL_STEAL: mu_steal_asked(actor, message); break;
+            case MU_MAIL_STOLEN: mu_steal_answered(actor, message); break;
         }
         message = next;
     }
@@ -321,11 +326,25 @@ static bool makes_way(const mu_actor *actor) {
            (actor->retired + 1 < actor->timeline.open || actor->evictions || actor->retired_instances);
 }
 
-/* An open burst is filled, for launching part of one costs more than it saves; one that is not open yet has room for all of it. */
+/* What takes long is handed over late, for until then it can go elsewhere; but so that the device never waits for the worker. A burst
+ * that was begun may be filled up to twice that, for launching part of one costs more than it saves. */
+static bool has_enough(const mu_actor *actor) {
+    uint64_t ns = actor->bursts.open ? actor->ns_in_flight / 2 : actor->ns_in_flight;
+    return actor->calls_in_flight >= MU_ENQUEUE_AHEAD_CALLS ||
+           (ns >= actor->runtime->config.enqueue_ahead_ns &&
+            actor->tasks_in_flight >= actor->runtime->enqueue_ahead_least) ||
+           makes_way(actor);
+}
+
+/* For the longest burst. */
+static bool has_room(const mu_actor *actor) {
+    return actor->tasks_in_flight + MU_BURST_LONGEST <= MU_ENQUEUE_AHEAD_TASKS;
+}
+
+bool mu_actor_is_full(const mu_actor *actor) { return has_enough(actor) || !has_room(actor); }
+
 static bool may_enqueue(const mu_actor *actor, uint32_t count) {
-    if (actor->calls_in_flight >= MU_ENQUEUE_AHEAD_CALLS) return false;
-    return actor->bursts.open ||
-           (count < EPOCH_TASKS && actor->tasks_in_flight + MU_BURST_LONGEST <= MU_ENQUEUE_AHEAD_TASKS);
+    return !has_enough(actor) && (actor->bursts.open || (count < EPOCH_TASKS && has_room(actor)));
 }
 
 static bool enqueue_ready(mu_actor *actor) {
@@ -333,7 +352,7 @@ static bool enqueue_ready(mu_actor *actor) {
     bool serial = actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL;
     if (actor->lost) return mu_loss_forward(actor);
     if (serial && actor->retired + 1 < actor->timeline.open) return false;
-    while (actor->ready.first && !actor->lost && may_enqueue(actor, count) && !makes_way(actor)) {
+    while (actor->ready.first && !actor->lost && may_enqueue(actor, count)) {
         mu_bursts_plan(actor);
         mu_task *task = mu_ready_take(actor);
         mu_bursts_begin(actor, task);
@@ -512,6 +531,7 @@ static void work(mu_actor *actor) {
         busy |= mu_arrivals_poll(actor);
         busy |= take_up_behind(actor);
         mu_shares_answer(actor);
+        if (actor->runtime->steals) mu_steal_step(actor);
         busy |= fail_starved(actor);
         run_deferred(actor);
         mu_instances_collect(actor);
@@ -595,6 +615,7 @@ muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index
     actor->after = mu_alloc_zeroed(after, sizeof *actor->after);
     if (!actor->after) return mu_fail_host_memory(error, "the epochs of a device", after * sizeof *actor->after);
     mu_mailbox_init(&actor->mailbox);
+    mu_steal_init(actor);
     mu_callout_init(&actor->callout, actor);
     start started = {.actor = actor};
     pthread_mutex_init(&started.lock, NULL);

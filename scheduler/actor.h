@@ -26,7 +26,9 @@ typedef struct mu_call mu_call;
 typedef enum mu_mail_kind {
     MU_MAIL_TASKS, /* a chain of ready tasks */
     MU_MAIL_AWAIT, /* a task of another device that needs an epoch of ours closed; goes back to its device then */
-    MU_MAIL_CALL   /* run a function on the worker */
+    MU_MAIL_CALL,  /* run a function on the worker */
+    MU_MAIL_STEAL, /* another actor's request for work, and its answer (scheduler/steal.h) */
+    MU_MAIL_STOLEN
 } mu_mail_kind;
 
 /* A function to run on a worker: loads, frees, host acquisitions. Owned by the poster until posted, by `run` then. */
@@ -89,6 +91,18 @@ typedef struct mu_ready_levels {
     mu_task *last[MUSTER_PRIORITY_HIGHEST - MUSTER_PRIORITY_LOWEST + 1]; /* where there is a bit */
 } mu_ready_levels;
 
+/* Of an actor that may get work from others (scheduler/steal.h). The worker's own, but the request while another actor has it. */
+typedef enum mu_steal_state { MU_STEAL_REGISTERED, MU_STEAL_OWN, MU_STEAL_ASKED } mu_steal_state;
+
+typedef struct mu_steal {
+    mu_message request; /* of the answer, `weight` is the number of tasks given */
+    mu_steal_state state;
+    int victim;         /* who was asked last */
+    uint64_t refused;   /* devices that had nothing to give since it last got something */
+    uint64_t asking;    /* devices whose requests are here */
+    uint64_t looked_ns; /* when it last looked for registered requests */
+} mu_steal;
+
 struct mu_actor {
     muster_runtime *runtime;
     int index;
@@ -116,6 +130,8 @@ struct mu_actor {
     uint64_t retired;         /* last epoch whose tasks have been ended */
     uint32_t calls_in_flight; /* on the device's lanes, of epochs not retired */
     uint32_t tasks_in_flight; /* likewise */
+    uint64_t ns_in_flight;    /* what they are estimated to take; with one device, 0 */
+    mu_steal steal;
     mu_bursts bursts;
     mu_tally tally;     /* of launches, by shape */
     mu_task_list ready; /* tasks to enqueue, in order (scheduler/ready.h) */
@@ -195,12 +211,18 @@ bool mu_task_is_spoilt(muster_run *run, const mu_node *node);
 /* Places a task that is not enqueued on another device than the actor's, which is lost. False: it must run here. */
 bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);
 
+/* The task, which waits at the actor, is another device's from now on, for placement too; it is the caller's to post it there. */
+void mu_task_hand_over(muster_runtime *runtime, mu_actor *self, mu_task *task, int device);
+
 /* Counts one predecessor off each successor of a task that was enqueued or ended. */
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);
 
 /* Everything enqueued in the epoch counts as enqueued with its runs; as ended, with what the epoch held given back. */
 void mu_epoch_enqueued(mu_actor *actor, uint64_t number);
 void mu_epoch_retire(mu_actor *actor, uint64_t number);
+
+/* Whether the device has as much ahead of it as it may have, or must drain before anything is enqueued. Some task is ready. */
+bool mu_actor_is_full(const mu_actor *actor);
 
 /* Closes the open epoch if anything is in it. */
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error);

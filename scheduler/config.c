@@ -74,9 +74,10 @@ static muster_status read_bursts(const reading *r, mu_burst_mode *mode) {
     return set_bursts(json_string_value(r->value), "bursts", mode, r->error);
 }
 
-static muster_status read_numa(const reading *r, uint32_t *flags) {
-    muster_status status = read_flag(r, MUSTER_RUNTIME_NO_NUMA, flags);
-    *flags ^= status ? 0 : MUSTER_RUNTIME_NO_NUMA; /* true leaves it on */
+/* Of what is on unless a flag says otherwise: true leaves it on. */
+static muster_status read_no_flag(const reading *r, uint32_t flag, uint32_t *flags) {
+    muster_status status = read_flag(r, flag, flags);
+    *flags ^= status ? 0 : flag;
     return status;
 }
 
@@ -112,13 +113,15 @@ static muster_status read_key(const reading *r, mu_config *config) {
     if (!strcmp(key, "device_count")) return read_u32(r, &config->device_count);
     if (!strcmp(key, "serial")) return read_flag(r, MUSTER_RUNTIME_SERIAL, &config->flags);
     if (!strcmp(key, "own_context")) return read_flag(r, MUSTER_RUNTIME_OWN_CONTEXT, &config->flags);
-    if (!strcmp(key, "numa")) return read_numa(r, &config->flags);
+    if (!strcmp(key, "numa")) return read_no_flag(r, MUSTER_RUNTIME_NO_NUMA, &config->flags);
+    if (!strcmp(key, "stealing")) return read_no_flag(r, MUSTER_RUNTIME_NO_STEALING, &config->flags);
     if (!strcmp(key, "actors_per_device")) return read_u32(r, &config->actors_per_device);
     if (!strcmp(key, "budget_bytes")) return read_u64(r, UINT64_MAX, &config->budget_bytes);
     if (!strcmp(key, "budget_permille")) return read_u32(r, &config->budget_permille);
     if (!strcmp(key, "max_queued_jobs")) return read_u32(r, &config->max_queued_jobs);
     if (!strcmp(key, "admission_wait_ns")) return read_u64(r, UINT64_MAX, &config->admission_wait_ns);
     if (!strcmp(key, "spin_ns")) return read_u64(r, UINT64_MAX, &config->spin_ns);
+    if (!strcmp(key, "enqueue_ahead_ns")) return read_u64(r, UINT64_MAX, &config->enqueue_ahead_ns);
     if (!strcmp(key, "enqueue_limit_ns")) return read_u64(r, UINT64_MAX, &config->enqueue_limit_ns);
     if (!strcmp(key, "placement")) return read_text(r, &config->placement);
     if (!strcmp(key, "bursts")) return read_bursts(r, &config->bursts);
@@ -163,18 +166,27 @@ static bool set_in_environment(const char *name) {
     return value && *value;
 }
 
+static muster_status read_switch(const char *name, bool *on, muster_error *error) {
+    if (!set_in_environment(name)) return MUSTER_OK;
+    const char *value = getenv(name);
+    if (strcmp(value, "1") != 0 && strcmp(value, "0") != 0)
+        return mu_fail(error, MUSTER_INVALID_CONFIG, "%s is \"%.40s\"; set it to 1 or 0", name, value);
+    *on = *value == '1';
+    return MUSTER_OK;
+}
+
 static muster_status read_environment(mu_config *config, muster_error *error) {
     muster_status status = MUSTER_OK;
     if (set_in_environment("MUSTER_DRIVER")) status = set_text(&config->driver, getenv("MUSTER_DRIVER"), error);
-    if (!status && set_in_environment("MUSTER_SERIAL")) {
-        const char *serial = getenv("MUSTER_SERIAL");
-        if (strcmp(serial, "1") != 0 && strcmp(serial, "0") != 0)
-            return mu_fail(error, MUSTER_INVALID_CONFIG, "MUSTER_SERIAL is \"%.40s\"; set it to 1 or 0", serial);
-        if (*serial == '1') config->flags |= MUSTER_RUNTIME_SERIAL;
-    }
+    bool serial = false, stealing = true;
+    if (!status) status = read_switch("MUSTER_SERIAL", &serial, error);
+    if (!status) status = read_switch("MUSTER_STEALING", &stealing, error);
     if (!status && set_in_environment("MUSTER_BURSTS"))
         status = set_bursts(getenv("MUSTER_BURSTS"), "MUSTER_BURSTS", &config->bursts, error);
-    if (!status && set_in_environment("MUSTER_ACTORS_PER_DEVICE")) {
+    if (status) return status;
+    if (serial) config->flags |= MUSTER_RUNTIME_SERIAL;
+    if (!stealing) config->flags |= MUSTER_RUNTIME_NO_STEALING;
+    if (set_in_environment("MUSTER_ACTORS_PER_DEVICE")) {
         const char *text = getenv("MUSTER_ACTORS_PER_DEVICE");
         char *end;
         unsigned long actors = strtoul(text, &end, 10);
@@ -230,6 +242,7 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
     if (user->admission_wait_ns) config->admission_wait_ns = user->admission_wait_ns;
     if (user->spin_ns) config->spin_ns = user->spin_ns;
     if (user->enqueue_limit_ns) config->enqueue_limit_ns = user->enqueue_limit_ns;
+    if (user->enqueue_ahead_ns) config->enqueue_ahead_ns = user->enqueue_ahead_ns;
     if (user->seed) config->seed = user->seed;
     if (user->host_budget_bytes) config->host_budget_bytes = user->host_budget_bytes;
     if (user->cache_bytes) config->cache_bytes = user->cache_bytes;
@@ -252,7 +265,8 @@ static muster_status check(const mu_config *config, muster_error *error) {
     if (config->actors_per_device > MU_MAX_SHARES)
         return mu_fail(error, MUSTER_INVALID_CONFIG, "actors_per_device is %u; at most %d", config->actors_per_device,
                        MU_MAX_SHARES);
-    const uint32_t known = MUSTER_RUNTIME_SERIAL | MUSTER_RUNTIME_OWN_CONTEXT | MUSTER_RUNTIME_NO_NUMA;
+    const uint32_t known =
+        MUSTER_RUNTIME_SERIAL | MUSTER_RUNTIME_OWN_CONTEXT | MUSTER_RUNTIME_NO_NUMA | MUSTER_RUNTIME_NO_STEALING;
     if (config->flags & ~known)
         return mu_fail(error, MUSTER_INVALID_CONFIG, "flags 0x%x has bits this version does not know", config->flags);
     if (config->budget_permille > 1000)
@@ -281,6 +295,7 @@ muster_status mu_config_resolve(const muster_config *user, mu_config *out, muste
         .admission_wait_ns = MU_ADMISSION_WAIT_NS,
         .spin_ns = MU_SPIN_NS,
         .enqueue_limit_ns = MU_ENQUEUE_LIMIT_NS,
+        .enqueue_ahead_ns = MU_ENQUEUE_AHEAD_NS,
         .log_level = MUSTER_LOG_WARNING,
     };
     const char *path = user ? user->config_path : NULL;

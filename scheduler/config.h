@@ -21,6 +21,7 @@ typedef struct mu_config {
     uint64_t admission_wait_ns;
     uint64_t spin_ns;
     uint64_t enqueue_limit_ns;
+    uint64_t enqueue_ahead_ns;
     char *placement;
     muster_placement_policy
         policy; /* the application's, or the one `placement` names; with a name, which is policy_name if not NULL */

@@ -176,6 +176,12 @@ void mu_place_costs(const muster_runtime *runtime, const muster_graph *graph, co
             costs_ns[d] = devices[d].queued_ns + devices[d].copy_ns + devices[d].hops * (uint64_t)MU_HOP_NS;
 }
 
+void mu_place_look(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                   mu_location_mask candidates, muster_placement_device devices[MU_MAX_DEVICES]) {
+    look_at_devices(runtime, graph, node, MUSTER_PLACEMENT_QUEUES | MUSTER_PLACEMENT_TIMES | MUSTER_PLACEMENT_DATA,
+                    candidates, devices);
+}
+
 int mu_place(muster_runtime *runtime, const muster_graph *graph, const mu_node *node) {
     bool shard = node->flags & MU_NODE_SHARD;
     if (node->pin != MUSTER_ANY_DEVICE && !shard) return node->pin;

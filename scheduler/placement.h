@@ -17,4 +17,8 @@ mu_location_mask mu_place_candidates(const muster_runtime *runtime, const muster
 void mu_place_costs(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
                     mu_location_mask candidates, uint64_t costs_ns[MU_MAX_DEVICES]);
 
+/* What there is to know about the candidates as places for the node: all but `missing` and `hops` for others is 0. Any thread. */
+void mu_place_look(const muster_runtime *runtime, const muster_graph *graph, const mu_node *node,
+                   mu_location_mask candidates, muster_placement_device devices[MU_MAX_DEVICES]);
+
 #endif

@@ -63,3 +63,21 @@ void mu_ready_forget(mu_actor *actor, const mu_task *task) {
     mu_ready_levels *levels = &actor->ready_levels;
     if (levels->last[level_of(task)] == task) levels->above &= ~(1u << level_of(task));
 }
+
+void mu_ready_take_after(mu_actor *actor, mu_task *before) {
+    mu_task_list *list = &actor->ready;
+    mu_ready_levels *levels = &actor->ready_levels;
+    mu_task *task = (mu_task *)before->message.link.next;
+    before->message.link.next = task->message.link.next;
+    list->count--;
+    uint32_t level = level_of(task), own = level_of(before);
+    if (levels->above >> level & 1 && levels->last[level] == task) {
+        if (own == level)
+            levels->last[level] = before;
+        else
+            levels->above &= ~(1u << level);
+    }
+    if (list->last != task) return;
+    list->last = before; /* whose level is the lowest now */
+    levels->above &= ~(1u << own);
+}

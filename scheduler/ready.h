@@ -28,4 +28,7 @@ static inline mu_task *mu_ready_take(mu_actor *actor) {
     return task;
 }
 
+/* Takes the one behind `before`; both are in the queue. */
+void mu_ready_take_after(mu_actor *actor, mu_task *before);
+
 #endif

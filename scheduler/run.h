@@ -38,6 +38,7 @@ typedef struct mu_task {
     _Atomic uint16_t status;
     int8_t priority;        /* of its node */
     bool starved : 1;       /* it waited for memory: counted once */
+    bool stolen : 1;        /* once at most */
     bool held : 1;          /* its instances are held until its input has arrived (scheduler/bind.h) */
     mu_task_ref epoch_next; /* next task of its epoch */
 } mu_task;

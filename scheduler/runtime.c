@@ -207,6 +207,9 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     if (!status) {
         runtime->order.device_count = runtime->device_count = opened; /* constant once a worker runs */
         note_budgets(runtime, devices);
+        runtime->steals = opened > 1 && !(runtime->config.flags & (MUSTER_RUNTIME_SERIAL | MUSTER_RUNTIME_NO_STEALING));
+        runtime->enqueue_ahead_least = MU_ENQUEUE_AHEAD_LEAST;
+        atomic_init(&runtime->thieves, MU_LOCATION_DEVICE(opened) - 1);
         status = start_actors(runtime, devices, opened, error);
     }
     if (status) {
@@ -432,6 +435,9 @@ muster_status muster_device_get_stats(const muster_runtime *runtime, int index, 
         .burst_jobs = count(&counters->burst_jobs),
         .branch_bursts = count(&counters->branch_bursts),
         .slow_callbacks = count(&counters->slow_callbacks),
+        .steals = count(&counters->steals),
+        .steals_given = count(&counters->steals_given),
+        .steal_requests = count(&counters->steal_requests),
         .placements_refused = count(&counters->placements_refused),
         .waves = count(&counters->waves),
     };

@@ -43,8 +43,15 @@ struct muster_runtime {
     mu_order order;
     const muster_placement_policy *placement; /* of the configuration */
     atomic_uint_fast64_t placement_turn;      /* relaxed: only that no two get the same counts */
-    atomic_bool placement_warned;             /* that the policy names no candidates */
-    atomic_uint_fast64_t host_bytes;          /* of buffers' host memory of our own; relaxed: only its value counts */
+    bool steals;                              /* constant */
+    /* Whatever may go to another device does, whether it pays or not; and a device is handed so few jobs ahead, however long they take.
+     * Tests change them before the first submit. */
+    bool steals_always;
+    uint32_t enqueue_ahead_least;
+    /* Bit d: actor d has registered its request for work (scheduler/steal.h). */
+    atomic_uint_fast64_t thieves;
+    atomic_bool placement_warned;    /* that the policy names no candidates */
+    atomic_uint_fast64_t host_bytes; /* of buffers' host memory of our own; relaxed: only its value counts */
     mu_pinned pinned;
     mu_run_table runs;
     pthread_mutex_t handle_lock; /* the list of handles */

@@ -157,18 +157,23 @@ bool mu_task_is_spoilt(muster_run *run, const mu_node *node) {
     return false;
 }
 
+void mu_task_hand_over(muster_runtime *runtime, mu_actor *self, mu_task *task, int device) {
+    const muster_run *run = mu_run_at(runtime, task->run);
+    task->device = (int16_t)device;
+    atomic_fetch_sub_explicit(&self->queued, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&self->queued_ns, task->message.weight, memory_order_relaxed);
+    atomic_fetch_add_explicit(&runtime->actors[device].queued, 1, memory_order_relaxed);
+    weigh(runtime, &run->graph->nodes[task->node], task, device);
+}
+
 bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {
     const mu_node *node = &run->graph->nodes[task->node];
     if (mu_runtime_check(runtime, NULL)) return false;
     if (node->flags & MU_NODE_REPEAT && mu_run_task(run, task->node - 1)->device == self->index) return false;
     int device = mu_place(runtime, run->graph, node);
     if (mu_loss_has(runtime, device)) return false;
-    task->device = (int16_t)device;
+    mu_task_hand_over(runtime, self, task, device);
     task->next = MU_NONE;
-    atomic_fetch_sub_explicit(&self->queued, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&self->queued_ns, task->message.weight, memory_order_relaxed);
-    atomic_fetch_add_explicit(&runtime->actors[device].queued, 1, memory_order_relaxed);
-    weigh(runtime, node, task, device);
     mu_actor_post_tasks(&runtime->actors[device], task);
     return true;
 }
@@ -189,7 +194,6 @@ void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_
         if (!count_off(successor, failed)) continue;
         if (alone && stays(run, successor)) {
             successor->device = (int16_t)self->index;
-            successor->priority = graph->nodes[successor->node].priority;
             successor->message.weight = 0;
             mu_ready_put(self, successor);
             continue;

@@ -129,6 +129,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:shard_test"),
     program("tests", "//tests/scheduler:shares_gpu_test"),
     program("tests", "//tests/scheduler:shares_test"),
+    program("tests", "//tests/scheduler:steal_test"),
     program("tests", "//tests/scheduler:telemetry_test"),
     program("tests", "//tests/scheduler:transfer_fault_test"),
     program("tests", "//tests/scheduler:transfer_test"),

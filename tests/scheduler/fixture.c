@@ -178,6 +178,11 @@ void fixture_planned_spec(uint32_t devices, const char *plan, char spec[FIXTURE_
     snprintf(spec, FIXTURE_SPEC_BYTES, "{\"devices\": %u, \"faults\": %s}", devices, plan);
 }
 
+void fixture_steal_always(muster_runtime *runtime) {
+    runtime->steals_always = true;
+    runtime->enqueue_ahead_least = 1;
+}
+
 static atomic_long live_blocks;
 
 static void *count_reallocate(void *user, void *pointer, size_t bytes) {

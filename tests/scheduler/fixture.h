@@ -54,6 +54,9 @@ void fixture_hold_all(const fixture *fixture, bool held);
     ", \"code\": \"INVALID_VALUE\"}]"
 void fixture_planned_spec(uint32_t devices, const char *plan, char spec[FIXTURE_SPEC_BYTES]);
 
+/* Before the first submit: what waits at a device goes to any other that asks, whether it pays or not, and nearly everything waits. */
+void fixture_steal_always(muster_runtime *runtime);
+
 /* Counts live blocks of Muster's host memory from now on; the second gives malloc back and says how many were left. No
  * runtime may exist at either. */
 void fixture_count_memory(void);

@@ -42,6 +42,7 @@ static sc_counts counts;
 typedef struct machine {
     uint32_t devices, largest_bytes;
     uint64_t budget_bytes; /* 0: no limit */
+    bool steal_always;
     muster_config config;
     char spec[FIXTURE_SPEC_BYTES];
 } machine;
@@ -166,6 +167,9 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     out->config.flags = sc_below(&state, 8) == 0 ? MUSTER_RUNTIME_SERIAL : 0;
     if (sc_below(&state, 6) == 0) out->config.flags |= MUSTER_RUNTIME_OWN_CONTEXT;
     if (sc_below(&state, 3) == 0) out->config.spin_ns = 1;
+    out->steal_always = group % 2 == 0;
+    if (out->steal_always) out->config.enqueue_ahead_ns = 1;
+    if (group % 10 == 0) out->config.flags |= MUSTER_RUNTIME_NO_STEALING;
     if (sc_below(&state, 3) == 0) out->largest_bytes = 1u << (18 + sc_below(&state, 5));
     if (strcmp(option.driver, "sim") == 0) {
         fixture_mixed_spec(out->devices, group, out->spec);
@@ -211,6 +215,7 @@ static muster_status open_machine(uint64_t seed, machine *machine, sc_executor *
                  error.message);
         return status;
     }
+    if (machine->steal_always) fixture_steal_always(runtime);
     if (!sc_executor_open(runtime, wait_ns, &counts, executor, failure)) {
         muster_runtime_destroy(runtime, wait_ns, NULL);
         return MUSTER_INTERNAL;
@@ -221,7 +226,7 @@ static muster_status open_machine(uint64_t seed, machine *machine, sc_executor *
 /* What the devices did, over all runtimes that were closed. */
 static struct {
     uint64_t launches, bytes_moved, to_device, to_host, from_peer, within, peer_copies;
-    uint64_t waits, evictions, write_backs, bursts, branch_bursts, burst_jobs;
+    uint64_t waits, evictions, write_backs, bursts, branch_bursts, burst_jobs, steals;
 } did;
 
 static bool add_stats(const muster_runtime *runtime, sc_failure *failure) {
@@ -244,6 +249,7 @@ static bool add_stats(const muster_runtime *runtime, sc_failure *failure) {
         did.bursts += stats.bursts;
         did.branch_bursts += stats.branch_bursts;
         did.burst_jobs += stats.burst_jobs;
+        did.steals += stats.steals;
         if (stats.refusals) {
             snprintf(failure->text, sizeof failure->text, "device %d refused %" PRIu64 " jobs", d, stats.refusals);
             return false;
@@ -390,6 +396,7 @@ static void print_counts(void) {
     print_message("MiB moved: %" PRIu64 " to devices, %" PRIu64 " to the host, %" PRIu64 " in %" PRIu64
                   " copies between devices, %" PRIu64 " within\n",
                   did.to_device >> 20, did.to_host >> 20, did.from_peer >> 20, did.peer_copies, did.within >> 20);
+    print_message("stealing: %" PRIu64 " jobs went to another device than they were placed on\n", did.steals);
     print_message("memory: %" PRIu64 " jobs waited, %" PRIu64 " evictions, %" PRIu64 " of them with a write-back\n",
                   did.waits, did.evictions, did.write_backs);
     print_message(
@@ -409,7 +416,7 @@ static void check_counts(void) {
     assert_true(counts.timeouts > 10 && counts.refused > 10 && counts.tries > counts.refused);
     assert_true(counts.host_calls > 20 && counts.enqueue_calls > 20);
     assert_true(counts.early_submits > 10 && counts.early_acquires > 10 && counts.destroyed_in_use > 5);
-    if (strcmp(option.driver, "sim") == 0 && option.devices != 1) assert_true(did.peer_copies > 20);
+    if (strcmp(option.driver, "sim") == 0 && option.devices != 1) assert_true(did.peer_copies > 20 && did.steals > 200);
 }
 
 static void every_byte_is_as_in_the_sequential_model(void **state) {

@@ -75,6 +75,14 @@ static void put_some_first(int spread) {
     for (uint32_t i = count; i-- > 0;) model_insert(added[i], true);
 }
 
+static void take_from_the_middle(void) {
+    uint32_t at = 1 + draw(model_count - 1);
+    free_tasks[free_count++] = model[at];
+    mu_ready_take_after(actor, model[at - 1]);
+    model_count--;
+    for (uint32_t i = at; i < model_count; i++) model[i] = model[i + 1];
+}
+
 static void any_sequence_is_in_order(void **unused) {
     (void)unused;
     actor = calloc(1, sizeof *actor);
@@ -88,6 +96,8 @@ static void any_sequence_is_in_order(void **unused) {
             put_one(spread);
         } else if (free_count && what == 3) {
             put_some_first(spread);
+        } else if (what == 4 && model_count > 1) {
+            take_from_the_middle();
         } else {
             mu_task *task = mu_ready_take(actor);
             assert_ptr_equal(task, model_take());
