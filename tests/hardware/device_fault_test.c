@@ -21,13 +21,13 @@
 #include "muster.h"
 #include "tests/scheduler/kernels.h"
 
-enum { MAX_RUNS = 24, WORDS = 1 << 13, MAX_DEVICES = 32, SKIPPED = 77, HANGS = 99 };
+enum { MAX_RUNS = 24, MAX_DEVICES = 32, SKIPPED = 77, HANGS = 99 };
 
 static const uint64_t long_ns = 60000000000u; /* for what must end */
 static const int child_ms = 240000;
 
 static const char *driver = "cuda";
-static uint32_t runs = MAX_RUNS, jobs = 100; /* of each device; of a run */
+static uint32_t runs = MAX_RUNS, jobs = 100, words = 1 << 13; /* of each device; of a run; of a buffer */
 
 /* ------------------------------------------------------------------------------------------------------- the child -- */
 
@@ -88,13 +88,13 @@ static muster_job add(const machine *machine, muster_graph *graph, const char *e
 static muster_job add_affine(const machine *machine, muster_graph *graph, muster_buffer *buffer, uint32_t device,
                              uint32_t term, const muster_job *after) {
     const muster_arg args[] = {muster_buffer_arg(buffer, MUSTER_READ_WRITE), muster_u32_arg(3), muster_u32_arg(term),
-                               muster_u32_arg(WORDS)};
-    return add(machine, graph, "affine", device, WORDS / 256, args, 4, after);
+                               muster_u32_arg(words)};
+    return add(machine, graph, "affine", device, words / 256, args, 4, after);
 }
 
 static void open_piece(machine *machine, piece *piece, uint32_t device) {
-    piece->words = calloc(WORDS, sizeof *piece->words);
-    must(muster_buffer_create(machine->runtime, 4 * WORDS, piece->words, &piece->buffer, &reason), "making a buffer");
+    piece->words = calloc(words, sizeof *piece->words);
+    must(muster_buffer_create(machine->runtime, 4 * words, piece->words, &piece->buffer, &reason), "making a buffer");
     must(muster_graph_create(machine->runtime, &piece->graph, &reason), "making a graph");
     machine->expected = 0;
     for (uint32_t j = 0; j < jobs; j++) {
@@ -141,7 +141,7 @@ static muster_run *submit_fault(const machine *machine, const setting *setting, 
     uint32_t device = setting->last ? machine->devices - 1 : 0;
     muster_graph *graph;
     muster_run *run;
-    must(muster_buffer_create(machine->runtime, 4 * WORDS, NULL, buffer, &reason), "making a buffer");
+    must(muster_buffer_create(machine->runtime, 4 * words, NULL, buffer, &reason), "making a buffer");
     must(muster_graph_create(machine->runtime, &graph, &reason), "making a graph");
     muster_job before = add_affine(machine, graph, *buffer, 0, 1, NULL);
     const muster_arg args[] = {muster_buffer_arg(*buffer, MUSTER_READ_WRITE), muster_u64_arg(1ull << 40)};
@@ -184,7 +184,7 @@ static void finish_pieces(machine *machine, bool faulted) {
             wrong("a run ends otherwise");
         machine->ended += status != MUSTER_OK;
         machine->right += status == MUSTER_OK;
-        for (uint32_t w = 0; w < WORDS && !status; w++)
+        for (uint32_t w = 0; w < words && !status; w++)
             if (piece->words[w] != machine->expected) {
                 fprintf(stderr, "run %u, word %u: %u, not %u\n", i, w, piece->words[w], machine->expected);
                 wrong("a run that succeeded left a wrong result");
@@ -290,7 +290,7 @@ static void a_trap_on_one_of_three_actors(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) driver = argv[1];
-    if (strcmp(driver, "sim") == 0) runs = 10, jobs = 30;
+    if (strcmp(driver, "sim") == 0) runs = 8, jobs = 20, words = 1 << 10;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_illegal_address_on_the_last_gpu),
         cmocka_unit_test(an_illegal_address_on_the_first_gpu),
