@@ -266,6 +266,7 @@ static CUresult run_chain(graph_op *graph) {
     CUresult code = CUDA_SUCCESS;
     for (uint32_t i = 0; i < graph->shape->count && code == CUDA_SUCCESS; i++)
         code = run_work(graph->op.stream, graph->works[i], &graph->op.cost_ns);
+    graph->op.kernel_ns = graph->op.cost_ns;
     return code;
 }
 
@@ -299,6 +300,7 @@ typedef struct node_turn {
     branch_run *run;
     uint32_t node;
     CUresult code;
+    uint64_t kernel_ns;
 } node_turn;
 
 /* On the lane's strand. */
@@ -313,15 +315,18 @@ static SIM_UNSEEN void take_node_turn(void *argument) {
         MU_TSAN_ACQUIRE(&run->order[own->dependencies[d]]); /* pairs with the release below */
         if (run->end_ns[own->dependencies[d]] > end_ns) end_ns = run->end_ns[own->dependencies[d]];
     }
+    uint64_t start_ns = end_ns;
     taken->code = run_work(taken->graph->op.stream, taken->graph->works[node], &end_ns);
+    taken->kernel_ns = end_ns - start_ns;
     run->end_ns[node] = end_ns;
     MU_TSAN_RELEASE(&run->order[node]);
 }
 
 static SIM_UNSEEN CUresult run_node(graph_op *graph, branch_run *run, uint32_t node) {
     sim_stream *stream = graph->op.stream;
-    node_turn taken = {graph, run, node, CUDA_SUCCESS};
+    node_turn taken = {graph, run, node, CUDA_SUCCESS, 0};
     sim_strand_run(stream->strand ? stream->lanes[run->lane[node]] : NULL, take_node_turn, &taken);
+    graph->op.kernel_ns += taken.kernel_ns;
     return taken.code;
 }
 
@@ -395,7 +400,6 @@ CUresult sim_do_graph_launch(sim_driver *driver, CUgraphExec handle, CUstream st
     atomic_fetch_add_explicit(&own->references, 1, memory_order_relaxed);
     graph->shape = own;
     graph->op.counted = true; /* one call, whatever its size */
-    graph->op.kernels = true;
     for (uint32_t i = 0; i < own->count; i++) {
         if (exec->disabled[i]) continue;
         graph->works[i] = exec->works[i];

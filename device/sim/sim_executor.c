@@ -8,7 +8,7 @@ typedef struct turn {
     sim_stream *stream;
     sim_op *op;
     bool dropped; /* its context has failed: it does nothing, and is over */
-    uint64_t begin_ns, cost_ns;
+    uint64_t begin_ns, cost_ns, kernel_ns;
 } turn;
 
 /* On the stream's strand. Unseen, so that the turn passes between threads without a word. */
@@ -20,17 +20,18 @@ static SIM_UNSEEN void take_turn(void *argument) {
     op->begin_ns = taken->begin_ns;
     if (op->run && !taken->dropped) op->run(op);
     taken->cost_ns = op->cost_ns;
+    taken->kernel_ns = op->kernel_ns;
     if (op->records) MU_TSAN_RELEASE(&op->records->order);
     MU_TSAN_RELEASE(&taken->stream->order);                  /* pairs with the acquire of who synchronises with it, */
     MU_TSAN_RELEASE(&taken->stream->context->device->order); /* or with the whole device */
 }
 
-/* Returns what the operation cost in virtual time. One that is dropped passes here too: what waits for it on another device, whose
+/* What the operation cost in virtual time, and what its kernels took together. One that is dropped passes here too: what waits for it on another device, whose
  * context may not have failed yet, comes after what this stream did before. */
-static SIM_UNSEEN uint64_t run_as_stream(sim_stream *stream, sim_op *op, bool dropped, uint64_t begin_ns) {
-    turn taken = {stream, op, dropped, begin_ns, 0};
+static SIM_UNSEEN turn run_as_stream(sim_stream *stream, sim_op *op, bool dropped, uint64_t begin_ns) {
+    turn taken = {stream, op, dropped, begin_ns, 0, 0};
     sim_strand_run(stream->strand, take_turn, &taken);
-    return taken.cost_ns;
+    return taken;
 }
 
 /* ----------------------------------------------------------------------------------------------------- execution -- */
@@ -63,14 +64,14 @@ static void run_head(sim_driver *driver, sim_stream *stream) {
     uint64_t time_ns = begin_virtual(stream, op);
     sim_unlock(driver);
     bool dropped = sim_fault_drops(stream->context);
-    uint64_t cost_ns = run_as_stream(stream, op, dropped, time_ns);
+    turn taken = run_as_stream(stream, op, dropped, time_ns);
     if (!dropped) {
-        time_ns += cost_ns;
+        time_ns += taken.cost_ns;
         op->ran = true;
     }
     if (op->finish) op->finish(op);
     sim_lock(driver);
-    if (op->kernels && op->ran) stream->kernel_ns += cost_ns;
+    if (op->ran) stream->kernel_ns += taken.kernel_ns;
     end_virtual(stream, op, time_ns);
     if (op->records) finish_record(stream, op->records);
     stream->head = op->next;

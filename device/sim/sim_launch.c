@@ -181,7 +181,11 @@ typedef struct kernel_op {
     sim_work *work;
 } kernel_op;
 
-static CUresult run_kernel(sim_op *op) { return sim_work_run(((kernel_op *)op)->work, &op->cost_ns); }
+static CUresult run_kernel(sim_op *op) {
+    CUresult code = sim_work_run(((kernel_op *)op)->work, &op->cost_ns);
+    op->kernel_ns = op->cost_ns;
+    return code;
+}
 
 static void release_kernel(sim_op *op) {
     sim_work_drop(((kernel_op *)op)->work);
@@ -197,7 +201,6 @@ static CUresult enqueue_kernel(sim_stream *stream, sim_work *work) {
     }
     op->work = work;
     op->op.counted = true;
-    op->op.kernels = true;
     return sim_enqueue(stream, &op->op, false);
 }
 

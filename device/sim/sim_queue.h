@@ -30,9 +30,9 @@ struct sim_op {
     bool on_host;               /* runs on the thread for host functions */
     bool counted;               /* against the limit of outstanding calls */
     bool ran;                   /* false in finish and release: dropped */
-    bool kernels;               /* a launch, or a graph of launches */
     uint64_t issued_ns;         /* virtual time of the call */
     uint64_t begin_ns, cost_ns; /* virtual time: when it began, and how long it took (set by run). The strand's */
+    uint64_t kernel_ns;         /* what its kernels took, one after the other (set by run). The strand's */
     uint64_t *engine_ns;        /* a device's engine that it occupies, NULL when none */
     char order;                 /* ThreadSanitizer: released by the caller, acquired by the stream */
 };

@@ -18,7 +18,8 @@
 
 enum { BLOCKS = 256, THREADS = 32, ELEMENTS = BLOCKS * THREADS, MOST = 8 };
 
-/* Devices that look alike, and execute so many instructions in 1000 ns. A launch of some blocks takes long enough to count. */
+/* Devices that look alike, and execute so many instructions in 1000 ns. A launch of some blocks takes long enough to count. Nothing is known
+ * of earlier runtimes. */
 static void open_devices(fixture *fixture, uint32_t count, const uint32_t *speeds) {
     char spec[FIXTURE_SPEC_BYTES];
     size_t used = (size_t)snprintf(spec, sizeof spec, "{\"devices\": [");
@@ -27,7 +28,8 @@ static void open_devices(fixture *fixture, uint32_t count, const uint32_t *speed
                                  "%s{\"sms\": 2, \"launch_ns\": 3600, \"instructions_per_ns\": %g}", d ? ", " : "",
                                  speeds[d] / 1000.0);
     snprintf(spec + used, sizeof spec - used, "]}");
-    fixture_open_with(fixture, count, &(muster_config){.struct_size = sizeof(muster_config), .sim = spec});
+    fixture_open_with(fixture, count,
+                      &(muster_config){.struct_size = sizeof(muster_config), .cache_dir = "", .sim = spec});
 }
 
 typedef struct work {
@@ -220,6 +222,7 @@ static void unknown_kernels_are_cut_by_what_devices_are(void **state) {
     uint32_t blocks[MOST], shards[MOST];
     fixture_open_with(&fixture, 2,
                       &(muster_config){.struct_size = sizeof(muster_config),
+                                       .cache_dir = "",
                                        .sim = "{\"devices\": [{\"sms\": 30, \"clock_khz\": 1000000}, {\"sms\": 10, "
                                               "\"clock_khz\": 2000000}]}"});
     make_work(&fixture, &work);
@@ -354,7 +357,7 @@ static void shards_leave_a_device_that_has_become_slow(void **state) {
     check_result(&work, BLOCKS);
     /* A graph that is built now has it in its cut. */
     meant(cut(&fixture, &work, BLOCKS, 0, 0), blocks, shards);
-    assert_in_range(blocks[0], BLOCKS / 3 - 4, BLOCKS / 3 + 4);
+    assert_in_range(blocks[0], BLOCKS / 3 - 8, BLOCKS / 3 + 8);
     /* They come back. */
     mu_sim_slow_down(fixture_driver(&fixture), 0, 0);
     for (int i = 0; i < 40; i++) run_and_count(&fixture, graph, permille);
