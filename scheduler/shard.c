@@ -115,6 +115,16 @@ static muster_status add_combines(muster_graph *graph, muster_job job, const mu_
 
 /* -------------------------------------------------------------------------------------------------------------- add -- */
 
+/* Room for all shards at once: growing step by step costs more than they do. Without it they find what they need themselves. */
+static void reserve(muster_graph *graph, const mu_checked_dispatch *checked, size_t count) {
+    size_t arguments = count * checked->dispatch->arg_count;
+    (void)mu_grow(&graph->nodes, &graph->node_capacity, graph->node_count + count * checked->iterations,
+                  sizeof *graph->nodes);
+    (void)mu_grow(&graph->accesses, &graph->access_capacity, graph->access_count + arguments, sizeof *graph->accesses);
+    (void)mu_grow(&graph->parameters, &graph->parameter_capacity, graph->parameter_count + arguments,
+                  sizeof *graph->parameters);
+}
+
 /* Shards meant for one device share the copies of reduced arguments, partials[device][argument], also where they are run elsewhere; those
  * of the first reduce into the range itself. */
 static muster_status add_shards(muster_graph *graph, muster_job job, const mu_checked_dispatch *checked,
@@ -122,6 +132,7 @@ static muster_status add_shards(muster_graph *graph, muster_job job, const mu_ch
     uint32_t arguments = checked->dispatch->arg_count, first = 0;
     int last = MUSTER_ANY_DEVICE, direct = cut->parts[0].device;
     muster_status status = MUSTER_OK;
+    reserve(graph, checked, cut->count);
     for (uint32_t i = 0; i < cut->count && !status; i++) {
         const mu_cut_part *part = &cut->parts[i];
         muster_buffer **own = part->device != direct ? partials + (size_t)part->device * arguments : NULL;

@@ -2,12 +2,10 @@
  *
  *     shard_bench [--shards N] [options of bench.h]
  *
- * Four actors on one GPU unless --actors and --devices say otherwise.
- *
- * One dispatch, submitted and waited for, pinned to one device and sharded over all in turns, with its data where it is needed: of an empty
- * kernel, so that what is left is launching on several devices and waiting for all of them; the same in backlogs of 20 runs, each of
- * which follows the one before on every device; and
- * of a kernel that updates 64 MiB. On one GPU kernels of several contexts take turns, so the last row says nothing of GPUs that differ.
+ * One dispatch, submitted and waited for, whole on one device and sharded in turns, with its data where it is needed: over all devices, or, if
+ * there is one, in four shards on that. Of an empty kernel, so that what is left is launching several times and waiting for all;
+ * the same in backlogs of 20 runs, each of which follows the one before on every device; and of a kernel that updates 64 MiB. On one GPU
+ * with --actors the kernels of several contexts take turns, which costs the GPU more than anything that is measured here.
  * Microseconds of wall clock, medians.
  *
  * A dispatch cut into N (1,000) shards: CPU time of the calling thread in muster_graph_dispatch, as the application asked for them, and as
@@ -29,7 +27,7 @@ typedef struct sharded {
 
 static muster_graph *make_empty(const bench *bench, bool cut) {
     muster_graph *graph = bench_graph(bench);
-    uint32_t blocks = 4 * bench->devices;
+    uint32_t blocks = 4 * bench->devices; /* a multiple of the shards */
     muster_buffer *in = bench_buffer(bench, 4 * 32 * blocks, NULL), *out = bench_buffer(bench, 4 * 32 * blocks, NULL);
     const muster_arg args[] = {muster_block_cut(muster_buffer_arg(in, MUSTER_READ), 4 * 32),
                                muster_block_cut(muster_buffer_arg(out, MUSTER_READ_WRITE), 4 * 32)};
@@ -37,6 +35,7 @@ static muster_graph *make_empty(const bench *bench, bool cut) {
     dispatch.grid.x = blocks;
     dispatch.flags = cut ? MUSTER_DISPATCH_SHARDED : 0;
     dispatch.pin_device = !cut;
+    if (cut && bench->devices == 1) dispatch.max_shards = 4;
     bench_add(graph, &dispatch);
     muster_buffer_destroy(in);
     muster_buffer_destroy(out);
@@ -55,6 +54,7 @@ static muster_graph *make_update(const bench *bench, bool cut) {
     dispatch.block.x = THREADS;
     dispatch.flags = cut ? MUSTER_DISPATCH_SHARDED : 0;
     dispatch.pin_device = !cut;
+    if (cut && bench->devices == 1) dispatch.max_shards = 4;
     bench_add(graph, &dispatch);
     muster_buffer_destroy(buffer);
     return graph;
@@ -178,7 +178,7 @@ static void measure_waves(bench *bench, uint32_t waves) {
 }
 
 int main(int argc, char **argv) {
-    bench bench = {.devices = 1, .actors = 4};
+    bench bench = {.name = NULL};
     sharded sharded = {.bench = &bench};
     uint32_t shards = 1000;
     const bench_option options[] = {{"--shards", &shards}};
