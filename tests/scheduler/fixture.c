@@ -74,6 +74,7 @@ void fixture_open_with(fixture *fixture, uint32_t devices, const muster_config *
     own.driver = "sim";
     fixture_equal_spec(devices, spec);
     if (!own.sim) own.sim = spec;
+    if (!own.cache_dir) own.cache_dir = ""; /* what another test has learnt is none of this one's business */
     OK(muster_runtime_create(&own, &fixture->runtime, &reported));
     OK(muster_program_from_ptx(fixture->runtime, test_kernels_ptx, 0, "test kernels", &fixture->program, &reported));
 }

@@ -37,7 +37,8 @@ typedef struct fixture {
 } fixture;
 
 void fixture_open(fixture *fixture, uint32_t devices);
-/* With a configuration of its own: `driver` is set to "sim"; `sim`, when NULL, to `devices` equal devices. */
+/* With a configuration of its own: `driver` is set to "sim"; `sim`, when NULL, to `devices` equal devices; `cache_dir`, when NULL, to
+ * none. */
 void fixture_open_with(fixture *fixture, uint32_t devices, const muster_config *config);
 void fixture_close(fixture *fixture); /* everything must have ended */
 muster_kernel *fixture_kernel(const fixture *fixture, const char *entry);

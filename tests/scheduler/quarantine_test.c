@@ -169,12 +169,19 @@ static void what_is_not_enqueued_goes_elsewhere(void **state) {
     }
 }
 
+static int place_on_two(void *user, const muster_placement_request *request) {
+    (void)user, (void)request;
+    return 2;
+}
+
 /* Work behind the lost device's, enqueued on another that then runs it on garbage. Only what depends on the loss fails: not what
  * came before, in the order of jobs, nor what has nothing to do with it. */
 static void what_depends_on_it_fails_wherever_it_runs(void **state) {
     (void)state;
     fixture fixture;
-    fixture_open(&fixture, 3);
+    const muster_placement_policy policy = {.struct_size = sizeof policy, .place = place_on_two}; /* of the copies */
+    const muster_config config = {.struct_size = sizeof config, .policy = &policy};
+    fixture_open_with(&fixture, 3, &config);
     muster_buffer *x = fixture_buffer(&fixture, BYTES, NULL), *y = fixture_buffer(&fixture, BYTES, NULL),
                   *z = fixture_buffer(&fixture, BYTES, NULL), *w = fixture_buffer(&fixture, BYTES, NULL);
     fixture_run(&fixture, add_one(&fixture, x, 0)); /* x is on device 0 */
