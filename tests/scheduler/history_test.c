@@ -38,7 +38,8 @@ static int remove_directory(void **state) {
 }
 
 static void open_on(fixture *fixture, const char *sim, const char *cache, scratch_log *log) {
-    muster_config config = {.struct_size = sizeof config, .sim = sim, .cache_dir = cache};
+    muster_config config = {
+        .struct_size = sizeof config, .sim = sim, .cache_dir = cache, .flags = MUSTER_RUNTIME_NO_STEALING};
     if (log) {
         scratch_log_init(log);
         config.log = log->log.write;

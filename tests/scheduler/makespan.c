@@ -1,12 +1,9 @@
 #include "tests/scheduler/makespan.h"
 
-#include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "device/sim/sim.h"
 #include "muster.h"
 #include "scheduler/runtime.h"
@@ -29,18 +26,15 @@ static const double speeds[MAKESPAN_DEVICES] = {1, 0.7, 0.4, 0.25};
 /* Thread instructions a nanosecond, of the kernel that touches nothing and of the one that reads and writes. */
 static double speed_of(int device, bool data) { return speeds[device] * (data ? 0.1 : 0.0064); }
 
-/* One block at a time: then no two jobs run side by side on a device, which the model below does not know. */
 static void describe_machine(bool data, char spec[1024]) {
-    int used = snprintf(spec, 1024, "{\"virtual_time\": true, \"devices\": [");
+    int used = snprintf(spec, 1024, "{\"devices\": [");
     for (int d = 0; d < MAKESPAN_DEVICES; d++)
         used += snprintf(spec + used, 1024 - (size_t)used,
-                         "%s{\"name\": \"speed %g\", \"instructions_per_ns\": %g, \"sms\": 1, \"blocks_per_sm\": 1, "
+                         "%s{\"name\": \"speed %g\", \"instructions_per_ns\": %g, "
                          "\"launch_ns\": %d, \"peer_gbps\": 1, \"upload_gbps\": 1}",
                          d ? ", " : "", speeds[d], speed_of(d, data), LAUNCH_NS);
     snprintf(spec + used, 1024 - (size_t)used, "]}");
 }
-
-#define PATIENCE_NS UINT64_C(60000000000)
 
 static muster_error error;
 
@@ -195,7 +189,8 @@ static void open_stage(stage *s, witness *w, bool data, const char *cache) {
                             .sim = machine,
                             .cache_dir = cache,
                             .policy = &policy,
-                            .seed = 1};
+                            .seed = 1,
+                            .flags = MUSTER_RUNTIME_NO_STEALING};
     MUST(muster_runtime_create(&config, &s->runtime, &error));
     MUST(muster_program_from_ptx(s->runtime, test_kernels_ptx, 0, "makespan", &s->program, &error));
     MUST(muster_program_kernel(s->program, "nothing", &s->alone, &error));
@@ -212,7 +207,6 @@ static void finish(muster_runtime *runtime, muster_graph *graph) {
     muster_graph_destroy(graph);
 }
 
-/* Jobs without data of their own need one call each: so all can be enqueued before anything begins. */
 static void add_job(const stage *s, muster_graph *graph, bool data, uint32_t blocks, uint32_t input, int device) {
     const uint32_t words = blocks * THREADS;
     muster_buffer *own = NULL;
@@ -274,21 +268,11 @@ static double rehearse(const makespan_case *c, const char *cache) {
     return instructions;
 }
 
-static uint64_t launched(const stage *s) {
-    uint64_t sum = 0;
-    for (int d = 0; d < MAKESPAN_DEVICES; d++) {
-        muster_device_stats stats = {.struct_size = sizeof stats};
-        MUST(muster_device_get_stats(s->runtime, d, &stats, &error));
-        sum += stats.launches;
-    }
-    return sum;
-}
-
 static void hold(const stage *s, bool held) {
     for (int d = 0; d < MAKESPAN_DEVICES; d++) mu_sim_hold(s->runtime->driver, d, held);
 }
 
-static void perform(const makespan_case *c, const char *cache, work jobs[MAKESPAN_JOBS], makespan *result) {
+static void perform(const makespan_case *c, const char *cache, work jobs[MAKESPAN_JOBS]) {
     stage s;
     witness w = {muster_placement_find(c->placement), NULL};
     muster_graph *graph;
@@ -299,18 +283,10 @@ static void perform(const makespan_case *c, const char *cache, work jobs[MAKESPA
     for (int j = 0; j < MAKESPAN_JOBS; j++) add_job(&s, graph, c->data, jobs[j].blocks, jobs[j].input, -1);
     w.jobs = jobs;
     hold(&s, true);
-    uint64_t began = mu_sim_now_ns(s.runtime->driver), before = launched(&s);
     MUST(muster_submit(s.runtime, graph, &run, &error));
     w.jobs = NULL; /* all of them are ready at once, and have been placed */
-    /* With all of it enqueued, the simulator's clock does not depend on when this machine does what. Jobs that wait for data are not. */
-    for (uint64_t since = mu_now_ns(); c->clock && !c->data && launched(&s) - before < MAKESPAN_JOBS; sched_yield())
-        if (mu_now_ns() - since > PATIENCE_NS) {
-            fprintf(stderr, "makespan: %" PRIu64 " of %d jobs are enqueued\n", launched(&s) - before, MAKESPAN_JOBS);
-            exit(1);
-        }
     hold(&s, false);
     MUST(muster_run_wait(run, MUSTER_FOREVER, &error));
-    result->clock_us = c->clock ? (double)(mu_sim_now_ns(s.runtime->driver) - began) / 1000 : 0;
     close_stage(&s);
 }
 
@@ -319,7 +295,7 @@ void makespan_run(const makespan_case *c, const char *directory, makespan *resul
     memset(result, 0, sizeof *result);
     draw_jobs(c, jobs);
     double instructions = rehearse(c, directory);
-    perform(c, c->learnt ? directory : "", jobs, result);
+    perform(c, c->learnt ? directory : "", jobs);
     for (int j = 0; j < MAKESPAN_JOBS; j++) {
         if (jobs[j].device < 0 || jobs[j].device >= MAKESPAN_DEVICES) {
             fprintf(stderr, "makespan: job %d was not placed by the policy\n", j);

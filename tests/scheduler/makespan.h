@@ -27,14 +27,12 @@ typedef struct makespan_case {
     bool learnt;
     const char *placement; /* a policy's name */
     uint64_t seed;
-    bool clock; /* also by the simulator's clock */
 } makespan_case;
 
 typedef struct makespan {
     double placed_us; /* of the placement */
     double best_us;   /* longest jobs first, each where it ends soonest (LPT), all of them known beforehand */
     double bound_us;  /* all work by all speeds: nothing can be faster */
-    double clock_us;  /* what the simulator's clock says it took; 0 unless asked for */
     uint32_t jobs[MAKESPAN_DEVICES];
 } makespan;
 

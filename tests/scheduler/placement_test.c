@@ -252,7 +252,7 @@ static void open_with(fixture *fixture, uint32_t devices, int (*place)(void *, c
     muster_placement_policy policy = {sizeof policy, "of the test", a, flags, place};
     muster_config config = {.struct_size = sizeof config,
                             .policy = &policy,
-                            .cache_dir = "",
+                            .flags = MUSTER_RUNTIME_NO_STEALING,
                             .log = log ? keep_line : NULL,
                             .log_user = log};
     fixture_planned_spec(devices, plan ? plan : "[]", spec);
@@ -568,7 +568,8 @@ static void chaos_changes_no_result(void **state) {
 /* Where 100 independent jobs went under "random". */
 static void random_places(uint64_t seed, int devices[100]) {
     fixture fixture;
-    muster_config config = {.struct_size = sizeof config, .placement = "random", .seed = seed, .cache_dir = ""};
+    muster_config config = {
+        .struct_size = sizeof config, .placement = "random", .seed = seed, .flags = MUSTER_RUNTIME_NO_STEALING};
     fixture_open_with(&fixture, 5, &config);
     muster_graph *graph = fixture_graph(&fixture);
     for (int i = 0; i < 100; i++) fixture_affine(&fixture, graph, fixture_buffer(&fixture, 256, NULL), 1, 1);
