@@ -4,7 +4,7 @@
  *
  * On all devices, against one and against the bare driver, which gets the same split by hand:
  *     compute    a sharded dispatch of T (20) ms of arithmetic, built each time
- *     transfer   a sharded dispatch over pinned host memory, M (256) MiB for each device, that the host has just written
+ *     transfer   a sharded dispatch over pinned host memory, M (256) and 4 M MiB for each device, that the host has just written
  *     uneven     the first with a background kernel on device 0, by turns: how close the shards' sizes come to the speeds
  *     jobs       N (20,000) empty jobs on each device: graphs that exist, all submitted by one thread, and built by a thread each
  *     copies     content of M MiB, 4 M MiB and 4 KiB from device 0 to each other one

@@ -269,11 +269,11 @@ static double upload_sharded(void *user) {
     return rate;
 }
 
-void scaling_transfer(const scaling *scaling) {
+static void measure_upload(const scaling *scaling, uint32_t mib) {
     const bench *bench = scaling->bench;
     const bench_way ways[] = {upload_alone, upload_together, upload_sharded};
     measure measures[3] = {0};
-    upload upload = {.bench = bench, .part_bytes = scaling->mib * MIB};
+    upload upload = {.bench = bench, .part_bytes = mib * MIB};
     void *host;
     uint64_t bytes = upload.part_bytes * bench->devices;
     BENCH_OK(muster_host_alloc(bench->runtime, bytes, &host, &bench_error));
@@ -293,11 +293,18 @@ void scaling_transfer(const scaling *scaling) {
                                       {"of_own", rate / own},
                                       {"of_together", rate / together}};
     const measure_bound bound = {"of_own", 0.9, true};
-    measure_row_bounded(&scaling->bench->report, "transfer-bound, sharded, each device", figures, 5, &bound, 1);
+    char name[64];
+    snprintf(name, sizeof name, "transfer-bound, sharded, %" PRIu32 " MiB each", mib);
+    measure_row_bounded(&scaling->bench->report, name, figures, 5, &bound, 1);
     for (uint32_t g = 0; g < bench->raw_count; g++) {
         bench_enter(bench, g);
         BENCH_DRIVER(bench, mem_free(upload.memory[g]));
     }
     muster_buffer_destroy(upload.buffer);
     BENCH_OK(muster_host_free(bench->runtime, host, &bench_error));
+}
+
+void scaling_transfer(const scaling *scaling) {
+    measure_upload(scaling, scaling->mib);
+    measure_upload(scaling, 4 * scaling->mib);
 }
