@@ -9,8 +9,10 @@
 #include "device/state.h"
 #include "device/target.h"
 
+/* Launches after which it is taken that nodes keep their kernels. */
+enum { STEADY_LAUNCHES = 4 };
+
 typedef struct burst_node {
-    CUgraphNode handle;
     mu_function function; /* NULL: the empty kernel of the start */
     uint32_t key;         /* of the rest; 0: nothing yet */
     uint32_t grid[3], block[3], shared_bytes;
@@ -20,13 +22,21 @@ typedef struct burst_node {
     unsigned char values[MU_BURST_KEPT_BYTES];
 } burst_node;
 
+/* The driver's part. */
+typedef struct burst_form {
+    CUgraph graph; /* names the nodes of `exec` */
+    CUgraphExec exec;
+    CUgraphNode *handles;
+    uint64_t charged_bytes;
+} burst_form;
+
 struct mu_burst {
     mu_device *device;
     uint32_t branches, capacity;
     uint32_t set_count, enabled_count;
-    CUgraph graph; /* names the nodes of `exec` */
-    CUgraphExec exec;
-    uint64_t charged_bytes;
+    uint32_t steady; /* launches since a node was given another kernel or grid */
+    bool reshaped;   /* some node has other ones than when the form was made */
+    burst_form form;
     burst_node nodes[];
 };
 
@@ -56,47 +66,89 @@ static CUDA_KERNEL_NODE_PARAMS empty_parameters(const mu_burst *burst) {
                                      .blockDimZ = 1};
 }
 
-static muster_status add_nodes(mu_burst *burst, muster_error *error) {
+/* What a node holds; the empty kernel where its arguments are not kept. */
+static CUDA_KERNEL_NODE_PARAMS held_parameters(const mu_burst *burst, burst_node *node, void *slots[]) {
+    if (!node->kept) return empty_parameters(burst);
+    const mu_function_info *info = &node->function->info;
+    unsigned char *at = node->values;
+    for (uint32_t i = 0; i < info->parameter_count; at += info->parameter_bytes[i++]) slots[i] = at;
+    return (CUDA_KERNEL_NODE_PARAMS){.func = node->function->handle,
+                                     .gridDimX = node->grid[0],
+                                     .gridDimY = node->grid[1],
+                                     .gridDimZ = node->grid[2],
+                                     .blockDimX = node->block[0],
+                                     .blockDimY = node->block[1],
+                                     .blockDimZ = node->block[2],
+                                     .sharedMemBytes = node->shared_bytes,
+                                     .kernelParams = slots};
+}
+
+static muster_status add_nodes(mu_burst *burst, burst_form *form, muster_error *error) {
     const mu_driver *driver = burst->device->driver;
-    CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
+    void *slots[MU_MAX_PARAMETERS];
     for (uint32_t i = 0; i < burst->capacity; i++) {
-        const CUgraphNode *before = i < burst->branches ? NULL : &burst->nodes[i - burst->branches].handle;
+        const CUgraphNode *before = i < burst->branches ? NULL : &form->handles[i - burst->branches];
+        CUDA_KERNEL_NODE_PARAMS parameters = held_parameters(burst, &burst->nodes[i], slots);
         CUresult code =
-            driver->graph_add_kernel_node(&burst->nodes[i].handle, burst->graph, before, before ? 1 : 0, &parameters);
+            driver->graph_add_kernel_node(&form->handles[i], form->graph, before, before ? 1 : 0, &parameters);
         if (code != CUDA_SUCCESS)
             return mu_device_fail(burst->device, code, error, "cuGraphAddKernelNode %" PRIu32 " of %" PRIu32, i,
                                   burst->capacity);
-        burst->nodes[i].enabled = true;
     }
-    burst->enabled_count = burst->capacity;
     return MUSTER_OK;
 }
 
-static muster_status instantiate(mu_burst *burst, muster_error *error) {
+static muster_status instantiate(mu_burst *burst, burst_form *form, muster_error *error) {
     mu_device *device = burst->device;
     uint64_t before = mu_free_memory(device);
-    CUresult code = device->driver->graph_instantiate(&burst->exec, burst->graph, 0);
+    CUresult code = device->driver->graph_instantiate(&form->exec, form->graph, 0);
     if (code != CUDA_SUCCESS) {
-        burst->exec = NULL;
+        form->exec = NULL;
         return mu_device_fail(device, code, error, "cuGraphInstantiate of %" PRIu32 " kernels", burst->capacity);
     }
+    /* Once it is there, changing arguments costs the device nothing. */
+    code = device->driver->graph_upload(form->exec, device->lanes[MU_LANE_DISPATCH]);
+    if (code != CUDA_SUCCESS)
+        return mu_device_fail(device, code, error, "cuGraphUpload of %" PRIu32 " kernels", burst->capacity);
     uint64_t after = mu_free_memory(device);
-    burst->charged_bytes = after && before > after ? before - after : 0;
-    mu_ledger_fix(&device->ledger, burst->charged_bytes);
+    form->charged_bytes = after && before > after ? before - after : 0;
+    mu_ledger_fix(&device->ledger, form->charged_bytes);
     mu_count(&device->counters, &device->counters.device_stalls, 1);
     return MUSTER_OK;
 }
 
-static muster_status build(mu_burst *burst, muster_error *error) {
-    muster_status status = load_empty_kernel(burst->device, error);
-    if (status) return status;
-    CUresult code = burst->device->driver->graph_create(&burst->graph, 0);
+/* With the context current, or nothing is called. */
+static void drop_form(mu_device *device, burst_form *form, bool call) {
+    if (call && form->exec) device->driver->graph_exec_destroy(form->exec);
+    if (call && form->graph) device->driver->graph_destroy(form->graph);
+    mu_ledger_unfix(&device->ledger, form->charged_bytes);
+    mu_free(form->handles);
+    *form = (burst_form){0};
+}
+
+/* With the context current. The burst is unchanged on failure. */
+static muster_status make_form(mu_burst *burst, muster_error *error) {
+    mu_device *device = burst->device;
+    burst_form made = {.handles = mu_alloc_zeroed(burst->capacity, sizeof *made.handles)};
+    if (!made.handles) return mu_fail_host_memory(error, "a burst", burst->capacity * sizeof *made.handles);
+    muster_status status = MUSTER_OK;
+    CUresult code = device->driver->graph_create(&made.graph, 0);
     if (code != CUDA_SUCCESS) {
-        burst->graph = NULL;
-        return mu_device_fail(burst->device, code, error, "cuGraphCreate");
+        made.graph = NULL;
+        status = mu_device_fail(device, code, error, "cuGraphCreate");
     }
-    status = add_nodes(burst, error);
-    return status ? status : instantiate(burst, error);
+    if (!status) status = add_nodes(burst, &made, error);
+    if (!status) status = instantiate(burst, &made, error);
+    if (status) {
+        drop_form(device, &made, true);
+        return status;
+    }
+    drop_form(device, &burst->form, true);
+    burst->form = made;
+    burst->reshaped = false;
+    for (uint32_t i = 0; i < burst->capacity; i++) burst->nodes[i].enabled = true;
+    burst->enabled_count = burst->capacity;
+    return MUSTER_OK;
 }
 
 muster_status mu_burst_create(mu_device *device, uint32_t branches, uint32_t length, mu_burst **burst,
@@ -114,7 +166,8 @@ muster_status mu_burst_create(mu_device *device, uint32_t branches, uint32_t len
     mu_scope scope;
     muster_status status = mu_scope_begin(&scope, device, error);
     if (!status) {
-        status = build(made, error);
+        status = load_empty_kernel(device, error);
+        if (!status) status = make_form(made, error);
         mu_scope_end(&scope);
     }
     if (status)
@@ -128,12 +181,9 @@ void mu_burst_destroy(mu_burst *burst) {
     if (!burst) return;
     mu_device *device = burst->device;
     mu_scope scope;
-    if (mu_scope_begin_release(&scope, device)) {
-        if (burst->exec) device->driver->graph_exec_destroy(burst->exec);
-        if (burst->graph) device->driver->graph_destroy(burst->graph);
-        mu_scope_end(&scope);
-    }
-    mu_ledger_unfix(&device->ledger, burst->charged_bytes);
+    bool alive = mu_scope_begin_release(&scope, device);
+    drop_form(device, &burst->form, alive);
+    if (alive) mu_scope_end(&scope);
     mu_free(burst);
 }
 
@@ -182,6 +232,10 @@ static bool match_values(burst_node *node, const mu_launch *launch, bool keep) {
     return true;
 }
 
+static CUgraphNode handle_of(const mu_burst *burst, const burst_node *node) {
+    return burst->form.handles[node - burst->nodes];
+}
+
 static void mark_set(mu_burst *burst, burst_node *node) {
     if (!node->set) burst->set_count++;
     node->set = true;
@@ -200,7 +254,8 @@ static muster_status update_node(mu_burst *burst, burst_node *node, const mu_lau
     mu_device *device = burst->device;
     mu_device_counters *counters = &device->counters;
     node->kept = false;
-    CUresult code = device->driver->graph_exec_kernel_node_set_params(burst->exec, node->handle, &parameters);
+    CUresult code =
+        device->driver->graph_exec_kernel_node_set_params(burst->form.exec, handle_of(burst, node), &parameters);
     if (code != CUDA_SUCCESS) return mu_launch_fail(device, launch, "cuGraphExecKernelNodeSetParams", code, error);
     mu_count(counters, &counters->burst_updates, 1);
     if (!holds(node, launch)) {
@@ -210,6 +265,8 @@ static muster_status update_node(mu_burst *burst, burst_node *node, const mu_lau
         node->shared_bytes = launch->dynamic_shared_bytes;
         node->key = mu_launch_key(node->function, node->grid, node->block, node->shared_bytes);
         mu_count(counters, &counters->burst_reshapes, 1);
+        burst->reshaped = true;
+        burst->steady = 0;
     }
     node->kept = match_values(node, launch, true);
     return MUSTER_OK;
@@ -242,6 +299,17 @@ muster_status mu_burst_set(mu_burst *burst, uint32_t index, const mu_launch *lau
     return status;
 }
 
+bool mu_burst_renew(mu_burst *burst) {
+    mu_scope scope;
+    if (!burst->reshaped || burst->steady < STEADY_LAUNCHES || burst->set_count ||
+        mu_scope_begin(&scope, burst->device, NULL))
+        return false;
+    burst->steady = 0;
+    make_form(burst, NULL); /* else it stays as it is; a lost device is known to be */
+    mu_scope_end(&scope);
+    return true;
+}
+
 muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_error *error) {
     mu_device *device = burst->device;
     CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
@@ -251,13 +319,14 @@ muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_erro
     for (uint32_t i = 0; i < burst->capacity && !status; i++) {
         burst_node *node = &burst->nodes[i];
         if (node->function != function) continue;
-        CUresult code = device->driver->graph_exec_kernel_node_set_params(burst->exec, node->handle, &parameters);
+        CUresult code =
+            device->driver->graph_exec_kernel_node_set_params(burst->form.exec, handle_of(burst, node), &parameters);
         if (code != CUDA_SUCCESS) {
             status = mu_device_fail(device, code, error, "cuGraphExecKernelNodeSetParams of node %" PRIu32, i);
             continue;
         }
         if (node->set) burst->set_count--;
-        *node = (burst_node){.handle = node->handle, .enabled = node->enabled};
+        *node = (burst_node){.enabled = node->enabled};
     }
     mu_scope_end(&scope);
     return status;
@@ -272,7 +341,7 @@ static muster_status enable(mu_burst *burst, muster_error *error) {
     for (uint32_t i = 0; !whole && i < burst->capacity; i++) {
         burst_node *node = &burst->nodes[i];
         if (node->enabled == node->set) continue;
-        CUresult code = device->driver->graph_node_set_enabled(burst->exec, node->handle, node->set);
+        CUresult code = device->driver->graph_node_set_enabled(burst->form.exec, handle_of(burst, node), node->set);
         if (code != CUDA_SUCCESS)
             return mu_device_fail_as(device, MUSTER_LAUNCH_FAILED, code, error,
                                      "cuGraphNodeSetEnabled of node %" PRIu32 " of a burst of %" PRIu32, i,
@@ -288,7 +357,7 @@ static muster_status start(mu_burst *burst, muster_error *error) {
     mu_device_counters *counters = &device->counters;
     muster_status status = enable(burst, error);
     if (status) return status;
-    CUresult code = device->driver->graph_launch(burst->exec, device->lanes[MU_LANE_DISPATCH]);
+    CUresult code = device->driver->graph_launch(burst->form.exec, device->lanes[MU_LANE_DISPATCH]);
     if (code != CUDA_SUCCESS)
         return mu_device_fail_as(device, MUSTER_LAUNCH_FAILED, code, error,
                                  "cuGraphLaunch of %" PRIu32 " kernels; send them one by one", burst->set_count);
@@ -312,5 +381,6 @@ muster_status mu_burst_launch(mu_burst *burst, muster_error *error) {
     }
     for (uint32_t i = 0; i < burst->capacity; i++) burst->nodes[i].set = false;
     burst->set_count = 0;
+    burst->steady++;
     return status;
 }

@@ -323,6 +323,63 @@ static void test_forgotten_functions_must_be_set_again(void **state) {
     mu_burst_destroy(burst);
 }
 
+/* Made anew from what its nodes hold, once that has stayed; it runs what it ran, and forgets nothing. */
+static void test_renewed_burst_is_as_it_was(void **state) {
+    (void)state;
+    const uint64_t *updates = &fake->calls[FAKE_graph_exec_kernel_node_set_params];
+    const uint64_t *made = &fake->calls[FAKE_graph_instantiate];
+    mu_ledger *ledger = mu_device_ledger(device);
+    mu_burst *burst = make(2, 4);
+    uint64_t fixed = mu_ledger_read(ledger).fixed, before = 0;
+    assert_false(mu_burst_renew(burst)); /* it is new */
+    int launches = 0;
+    for (; !mu_burst_renew(burst); launches++) {
+        assert_in_range(launches, 0, 10);
+        fill(burst, launches ? 6 : 8, 1); /* two are switched off in the end */
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    }
+    assert_true(launches > 1);
+    assert_int_equal(*made, 2);
+    assert_int_equal(mu_ledger_read(ledger).fixed, fixed);
+    assert_int_equal(fake->live.execs, 1);
+    assert_false(mu_burst_renew(burst));
+    before = *updates;
+    fill(burst, 8, 1);
+    assert_int_equal(*updates, before);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    expect_ran(8, 1);
+    fill(burst, 3, 7);
+    assert_int_equal(*updates, before + 3);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    expect_ran(3, 7);
+    mu_burst_destroy(burst);
+}
+
+static void test_burst_that_cannot_be_renewed_stays(void **state) {
+    (void)state;
+    static const int entries[] = {FAKE_graph_create, FAKE_graph_add_kernel_node, FAKE_graph_instantiate,
+                                  FAKE_graph_upload};
+    mu_burst *burst = make(1, 4);
+    uint64_t fixed = mu_ledger_read(mu_device_ledger(device)).fixed;
+    mu_launch launch = {.function = plain, .grid = {1, 1, 1}, .block = {1, 1, 1}};
+    for (size_t e = 0; e < sizeof entries / sizeof entries[0]; e++) {
+        launch.grid[0]++;
+        for (int i = 0; i < 6; i++) {
+            assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
+            assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+        }
+        fake->fail_entry_code[entries[e]] = CUDA_ERROR_OUT_OF_MEMORY;
+        assert_true(mu_burst_renew(burst));
+        assert_false(mu_burst_renew(burst)); /* not again and again */
+        fake->fail_entry_code[entries[e]] = CUDA_SUCCESS;
+        assert_int_equal(mu_ledger_read(mu_device_ledger(device)).fixed, fixed);
+        assert_int_equal(fake->live.execs, 1);
+        assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    }
+    mu_burst_destroy(burst);
+}
+
 static void test_shared_memory_is_raised_for_nodes_too(void **state) {
     (void)state;
     mu_burst *burst = make(1, 1);
@@ -374,6 +431,8 @@ int main(void) {
         TEST(test_node_that_cannot_be_updated_stays_as_it_was),
         TEST(test_nothing_set_is_not_launched),
         TEST(test_forgotten_functions_must_be_set_again),
+        TEST(test_renewed_burst_is_as_it_was),
+        TEST(test_burst_that_cannot_be_renewed_stays),
         TEST(test_shared_memory_is_raised_for_nodes_too),
         TEST(test_burst_is_charged_what_it_takes),
         TEST(test_impossible_bursts_are_refused),

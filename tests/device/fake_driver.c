@@ -834,7 +834,7 @@ static CUresult graph_destroy(CUgraph graph) {
 
 static CUresult graph_add_kernel_node(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                       const CUDA_KERNEL_NODE_PARAMS *parameters) {
-    (void)graph, (void)parameters;
+    (void)graph;
     ENTER(graph_add_kernel_node);
     assert_true(graph_node_count < MAX_NODES);
     graph_node *made = &graph_nodes[graph_node_count];
@@ -843,6 +843,7 @@ static CUresult graph_add_kernel_node(CUgraphNode *node, CUgraph graph, const CU
     fake->graph_follows[graph_node_count] = count ? (uint32_t)(made - (graph_node *)(void *)dependencies[0]) : 0;
     fake->graph_edges += (uint32_t)count;
     *made = (graph_node){.enabled = true};
+    if (parameters->kernelParams) memcpy(&made->value, parameters->kernelParams[0], sizeof made->value);
     graph_node_count++;
     *node = (CUgraphNode)(void *)made;
     return CUDA_SUCCESS;
@@ -854,6 +855,12 @@ static CUresult graph_instantiate(CUgraphExec *exec, CUgraph graph, unsigned lon
     *exec = make(current_device());
     fake->live.execs++;
     fake->module_memory += fake->graph_bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_upload(CUgraphExec exec, CUstream stream) {
+    (void)exec, (void)stream;
+    ENTER(graph_upload);
     return CUDA_SUCCESS;
 }
 
@@ -926,7 +933,7 @@ static void fill_table(mu_driver *table) {
     SET(func_get_attribute), SET(func_set_attribute), SET(link_create), SET(link_add_data), SET(link_complete);
     SET(link_destroy), SET(launch_kernel), SET(launch_cooperative_kernel), SET(launch_kernel_ex);
     SET(occupancy_max_active_blocks), SET(graph_create), SET(graph_destroy), SET(graph_add_kernel_node);
-    SET(graph_instantiate), SET(graph_exec_destroy), SET(graph_exec_kernel_node_set_params);
+    SET(graph_instantiate), SET(graph_upload), SET(graph_exec_destroy), SET(graph_exec_kernel_node_set_params);
     SET(graph_node_set_enabled), SET(graph_launch);
 #undef SET
 }
