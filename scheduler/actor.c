@@ -499,7 +499,11 @@ static uint64_t sleep_ns(mu_actor *actor) {
 static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     uint64_t now = mu_now_ns();
     if (!*idle_since_ns) *idle_since_ns = now;
-    if (now - *idle_since_ns < actor->runtime->config.spin_ns) {
+    uint64_t spin_ns = actor->runtime->config.spin_ns;
+    bool in_flight = actor->retired + 1 < actor->timeline.open;
+    /* What was just enqueued mostly ends soon, and parked it would be seen a timed wake later. */
+    if (in_flight) spin_ns = spin_ns < UINT64_MAX / MU_SPIN_IN_FLIGHT ? MU_SPIN_IN_FLIGHT * spin_ns : UINT64_MAX;
+    if (now - *idle_since_ns < spin_ns) {
         mu_spin_pause();
         return;
     }
