@@ -24,8 +24,11 @@ enum { CHAINS = 7 };
 enum { GRAPH_NS = 2300, BRANCH_NS = 1200, NODE_NS = 530 };
 /* Shorter branches cost the worker more than they give the device, unless kernels take long. */
 enum { SHORT_BRANCH = 4 };
-/* Two timed events cost as much as a launch and a half, and a chain may be the slower way: measured once in so many looks. */
-enum { SAMPLE_EVERY = 256 };
+/* Two timed events cost as much as a launch and a half, and a chain may be the slower way: measured once in so many looks. With less than
+ * so many tasks in flight the device may wait for the launch itself, for so long. */
+enum { SAMPLE_EVERY = 256, BUSY_TASKS = 64, IDLE_LAUNCH_NS = 30000 };
+/* What is made beyond the start may take this part of the budget: a job that needs nearly all of it must still fit. */
+enum { GROWTH_PART = 1024, GROWTH_STEP_BYTES = 8 << 20 };
 
 static const struct shape *shape_of(const mu_burst_pool *pool, const mu_burst_kind *kind) {
     return &shapes[kind - pool->kinds];
@@ -85,16 +88,30 @@ void mu_burst_pool_destroy(mu_actor *actor) {
     }
 }
 
+static void note_growth(mu_actor *actor, const mu_ledger_view *before) {
+    uint64_t fixed = mu_ledger_read(mu_device_ledger(actor->device)).fixed;
+    if (fixed > before->fixed) actor->bursts.pool.grown_bytes += fixed - before->fixed;
+}
+
 bool mu_burst_pool_grow(mu_actor *actor) {
     mu_burst_pool *pool = &actor->bursts.pool;
     muster_error error;
     if (actor->lost || pool->refused) return false;
+    mu_ledger_view before = mu_ledger_read(mu_device_ledger(actor->device));
+    if (pool->grown_bytes + GROWTH_STEP_BYTES > before.budget / GROWTH_PART) return false;
+    for (int k = 0; k < MU_BURST_KINDS; k++)
+        for (uint32_t i = 0; i < pool->kinds[k].count; i++) {
+            if (!mu_burst_renew(pool->kinds[k].copies[i].burst)) continue;
+            note_growth(actor, &before);
+            return true;
+        }
     for (int k = 0; k < MU_BURST_KINDS; k++) {
         mu_burst_kind *kind = &pool->kinds[k];
         if (!kind->wanted) continue;
         kind->wanted = false;
         if (kind->count == shapes[k].at_most) continue;
         make(actor, kind, &error); /* else it goes on without; a loss shows at the next call */
+        note_growth(actor, &before);
         return true;
     }
     return false;
@@ -228,6 +245,7 @@ mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, uint32_t count, const uin
         return NULL;
     memcpy(sample->keys, keys, sizeof sample->keys);
     sample->count = count;
+    sample->busy = actor->tasks_in_flight >= count + BUSY_TASKS;
     return sample;
 }
 
@@ -243,9 +261,9 @@ void mu_burst_pool_sampled(mu_actor *actor, mu_burst_sample *sample) {
 
 static void learn(mu_burst_known *known, const mu_burst_sample *sample, uint64_t elapsed_ns) {
     uint64_t launching = GRAPH_NS + BRANCH_NS + (uint64_t)NODE_NS * sample->count;
+    if (!sample->busy) launching += IDLE_LAUNCH_NS;
     uint64_t each = elapsed_ns > launching ? (elapsed_ns - launching) / sample->count : 0;
     if (each > UINT32_MAX) each = UINT32_MAX;
-    /* On an idle device some of the caller's time is in it: a microsecond, which decides nothing. */
     if (known->ns) each = known->ns - known->ns / 4 + each / 4;
     known->ns = each ? (uint32_t)each : 1;
 }

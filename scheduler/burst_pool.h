@@ -46,6 +46,7 @@ typedef struct mu_burst_sample {
     uint64_t epoch;      /* done when this one is; 0: not in flight */
     uint32_t keys[4];    /* of some of its launches, 0 behind the last */
     uint32_t count;
+    bool busy; /* the device had other work before */
 } mu_burst_sample;
 
 typedef struct mu_burst_pool {
@@ -54,13 +55,14 @@ typedef struct mu_burst_pool {
     mu_burst_sample samples[MU_BURST_SAMPLES];
     uint64_t seen[MU_BURST_SEEN]; /* tags, by their low bits */
     uint64_t random;
-    bool refused; /* the driver made none when asked last: it is not asked again */
+    uint64_t grown_bytes; /* fixed memory of what was made beyond the start */
+    bool refused;         /* the driver made none when asked last: it is not asked again */
 } mu_burst_pool;
 
 /* A driver that cannot make them is no failure: then there are none. OUT_OF_HOST_MEMORY, or the device's loss. */
 muster_status mu_burst_pool_create(mu_actor *actor, muster_error *error);
 void mu_burst_pool_destroy(mu_actor *actor);
-/* The device has nothing to do: makes one burst that was wanted. Whether there was any. */
+/* The device has nothing to do: renews one burst (mu_burst_renew), or makes one that was wanted. Whether there was any. */
 bool mu_burst_pool_grow(mu_actor *actor);
 muster_status mu_burst_pool_forget(mu_actor *actor, mu_function function, muster_error *error);
 

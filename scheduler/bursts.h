@@ -64,7 +64,8 @@ muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launc
  * those that depend on them. Before everything else on the dispatch lane. */
 void mu_bursts_flush(mu_actor *actor);
 
-/* The device has nothing to do: makes a burst that would have been of use. Whether there was one to make. */
+/* The device has nothing to do: sees to one burst, so that it serves better, or makes one that would have been of use. Whether there was
+ * any. */
 bool mu_bursts_grow(mu_actor *actor);
 
 /* The function's module is about to be unloaded. */

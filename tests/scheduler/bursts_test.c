@@ -454,7 +454,7 @@ static void kinds_are_chosen_by_what_they_cost(void **state) {
 static void long_kernels_are_found_out(void **state) {
     (void)state;
     enum { JOBS = 64 };
-    muster_config config = {.struct_size = sizeof config, .sim = "{\"devices\": [{\"instructions_per_ns\": 0.0002}]}"};
+    muster_config config = {.struct_size = sizeof config, .sim = "{\"devices\": [{\"instructions_per_ns\": 0.00002}]}"};
     fixture fixture;
     fixture_open_with(&fixture, 1, &config);
     muster_buffer *buffer = ranges_of(&fixture, JOBS);
