@@ -13,6 +13,7 @@
  *     random       argument values, and one of 16 kernels at random
  *     half         argument values of half the nodes, with the other half switched off once
  *     one          argument values of one node
+ *     other        argument values, and another kernel than the graph was instantiated with
  * Figures, medians over R runs in nanoseconds a launch: `set_ns` and `launch_ns` of the caller's time for changing the nodes and for
  * launching the graphs, `drained_ns` of wall clock until the device was done. Rows of the device layer do the same through
  * mu_burst. `idle` rows synchronise after each graph: what a burst costs that finds the device idle.
@@ -31,12 +32,14 @@
 
 enum { KERNELS = 16, MAX_NODES = 2048, MAX_ROTATION = 8, SPINS = 64, SPIN_NS = 20000, PTX_BYTES = 8192 };
 
-typedef enum change { REPLAY, ARGUMENTS, GRID, WIDE, MATCHED, RANDOM, HALF, ONE } change;
-static const char *const change_names[] = {"replay", "arguments", "grid", "wide", "matched", "random", "half", "one"};
+typedef enum change { REPLAY, ARGUMENTS, GRID, WIDE, MATCHED, RANDOM, HALF, ONE, OTHER } change;
+static const char *const change_names[] = {"replay", "arguments", "grid", "wide", "matched",
+                                           "random", "half",      "one",  "other"};
 
 typedef struct graph {
     uint32_t branches, length;
-    bool rooted; /* behind one empty node */
+    bool rooted;          /* behind one empty node */
+    bool uploaded, again; /* brought to the device when it was instantiated, and after the first changes */
     CUgraph graph;
     CUgraphExec exec;
     CUgraphNode nodes[MAX_NODES]; /* by position in the chains, then by branch */
@@ -143,6 +146,7 @@ static void close_bench(bench *bench) {
 static void describe(bench *bench, CUDA_KERNEL_NODE_PARAMS *node, change what, uint32_t index, void **parameters) {
     CUfunction function = bench->kernels[0];
     if (what == WIDE) function = bench->wide;
+    if (what == OTHER) function = bench->kernels[1];
     if (what == MATCHED) function = bench->kernels[index % KERNELS];
     if (what == RANDOM) function = bench->kernels[draw(bench) % KERNELS];
     *node = (CUDA_KERNEL_NODE_PARAMS){.func = function,
@@ -179,6 +183,7 @@ static void make_graph(bench *bench, graph *made, uint32_t branches, uint32_t le
     uint64_t begin = mu_now_ns();
     driver_must(bench, driver->graph_instantiate(&made->exec, made->graph, 0), "instantiating");
     *ns = mu_now_ns() - begin;
+    if (made->uploaded) driver_must(bench, driver->graph_upload(made->exec, bench->stream), "uploading");
     driver_must(bench, driver->mem_get_info(&after, &total), "asking for memory");
     *bytes = before > after ? before - after : 0;
     for (uint32_t i = branches * length / 2; what == HALF && i < branches * length; i++)
@@ -245,12 +250,19 @@ static void graph_row(bench *bench, measure_report *report, uint32_t branches, u
     char name[96];
     measure ways[3] = {0};
     uint64_t ns, bytes;
-    for (uint32_t g = 0; g < rotation; g++) make_graph(bench, &bench->graphs[g], branches, length, what, &ns, &bytes);
-    for (uint32_t r = 0; r <= bench->runs; r++)
+    for (uint32_t g = 0; g < rotation; g++)
+        make_graph(bench, &bench->graphs[g], branches, length, what == OTHER ? ARGUMENTS : what, &ns, &bytes);
+    for (uint32_t r = 0; r <= bench->runs; r++) {
         add(ways, send_graphs(bench, rotation, what, idle ? 64 * branches * length : bench->launches, idle), r > 0);
+        for (uint32_t g = 0; g < rotation && r == 0 && bench->graphs[g].again; g++)
+            driver_must(bench, bench->driver->graph_upload(bench->graphs[g].exec, bench->stream), "uploading");
+    }
     for (uint32_t g = 0; g < rotation; g++) drop_graph(bench, &bench->graphs[g]);
-    snprintf(name, sizeof name, "%s%u x %u, %u in turn, %s", idle ? "idle " : "", branches, length, rotation,
-             change_names[what]);
+    snprintf(name, sizeof name, "%s%u x %u, %u in turn, %s%s", idle ? "idle " : "", branches, length, rotation,
+             change_names[what],
+             bench->graphs[0].again      ? ", uploaded again"
+             : bench->graphs[0].uploaded ? ", uploaded"
+                                         : "");
     cost_row(report, name, ways);
 }
 
@@ -400,6 +412,17 @@ static void measure_all(bench *bench, measure_report *report) {
     }
     for (size_t c = 0; c < sizeof changes / sizeof changes[0]; c++)
         graph_row(bench, report, 1, 128, 4, changes[c], false);
+    for (int uploaded = 0; uploaded <= 2; uploaded++) {
+        for (int g = 0; g < MAX_ROTATION; g++) {
+            bench->graphs[g].uploaded = uploaded > 0;
+            bench->graphs[g].again = uploaded > 1;
+        }
+        graph_row(bench, report, 1, 128, 2, ARGUMENTS, false);
+        graph_row(bench, report, 1, 128, 2, OTHER, false);
+        graph_row(bench, report, 1, 128, 2, RANDOM, false);
+        graph_row(bench, report, 1, 128, 2, GRID, false);
+    }
+    for (int g = 0; g < MAX_ROTATION; g++) bench->graphs[g].uploaded = bench->graphs[g].again = false;
     for (size_t w = 0; w < sizeof wide / sizeof wide[0]; w++)
         for (change what = REPLAY; what <= ARGUMENTS; what++)
             graph_row(bench, report, wide[w][0], wide[w][1], 2, what, false);
