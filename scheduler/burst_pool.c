@@ -67,12 +67,18 @@ static muster_status make(mu_actor *actor, mu_burst_kind *kind, muster_error *er
     return MUSTER_OK;
 }
 
+/* Where bursts are forced, there are some for the shortest backlogs too. */
+static int made_at_start(const mu_actor *actor, const struct shape *shape) {
+    bool forced = actor->runtime->config.bursts != MU_BURSTS_AUTO;
+    return forced && capacity_of(shape) <= 8 ? 1 : shape->at_start;
+}
+
 muster_status mu_burst_pool_create(mu_actor *actor, muster_error *error) {
     mu_burst_pool *pool = &actor->bursts.pool;
     pool->random = actor->runtime->config.seed + (uint64_t)actor->index;
     muster_status status = MUSTER_OK;
     for (int k = 0; k < MU_BURST_KINDS && !status && !pool->refused; k++)
-        for (int i = 0; i < shapes[k].at_start && !status && !pool->refused; i++)
+        for (int i = 0; i < made_at_start(actor, &shapes[k]) && !status && !pool->refused; i++)
             status = make(actor, &pool->kinds[k], error);
     return status;
 }
