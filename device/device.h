@@ -183,6 +183,22 @@ muster_status mu_copy_from_peer(mu_device *device, mu_lane lane, mu_address dest
 muster_status mu_fill(mu_device *device, mu_lane lane, mu_address destination, uint32_t pattern, uint32_t pattern_bytes,
                       uint64_t bytes, muster_error *error);
 
+/* The same for `count` rows of `width` bytes, each a pitch behind the one before, with one driver call (one for each row where a pitch is
+ * 2 GiB or more). */
+typedef struct mu_rows {
+    uint64_t width, count;
+    uint64_t to_pitch, from_pitch; /* at least width, unless there is one row */
+} mu_rows;
+muster_status mu_rows_to_device(mu_device *device, mu_lane lane, mu_address to, const void *from, const mu_rows *rows,
+                                muster_error *error);
+muster_status mu_rows_to_host(mu_device *device, mu_lane lane, void *to, mu_address from, const mu_rows *rows,
+                              muster_error *error);
+/* Only of a peer that `device` reaches directly (mu_device_connect_peer). */
+muster_status mu_rows_from_peer(mu_device *device, mu_lane lane, mu_address to, mu_device *peer, mu_address from,
+                                const mu_rows *rows, muster_error *error);
+/* Zeros; from_pitch is ignored. */
+muster_status mu_rows_clear(mu_device *device, mu_lane lane, mu_address to, const mu_rows *rows, muster_error *error);
+
 /* --------------------------------------------------------------------------------------------- modules and launches -- */
 
 /* Compiles PTX to a cubin for this device without loading it: stalls nothing, so compile here and load the cubin when

@@ -69,6 +69,7 @@
     REQUIRED(memcpy_2d_async, "cuMemcpy2DAsync_v2", (const CUDA_MEMCPY2D *copy, CUstream stream))                    \
     REQUIRED(memset_d8_async, "cuMemsetD8Async", (CUdeviceptr destination, unsigned char value, size_t count, CUstream stream)) \
     REQUIRED(memset_d16_async, "cuMemsetD16Async", (CUdeviceptr destination, unsigned short value, size_t count, CUstream stream)) \
+    REQUIRED(memset_d2d8_async, "cuMemsetD2D8Async", (CUdeviceptr destination, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream)) \
     REQUIRED(memset_d32_async, "cuMemsetD32Async", (CUdeviceptr destination, unsigned int value, size_t count, CUstream stream)) \
     /* stream-ordered pools */                                                                                       \
     REQUIRED(mem_pool_create, "cuMemPoolCreate", (CUmemoryPool *pool, const CUmemPoolProps *properties))             \

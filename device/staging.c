@@ -38,6 +38,7 @@ typedef struct slot {
     void *host;
     mu_address device;
     uint64_t bytes;
+    uint64_t width, pitch; /* of its rows, which lie side by side in the slot; width == bytes: one range */
     mu_lane lane;
     uint32_t times_astray; /* since it last landed */
     struct slot *next;     /* in flight, behind this one */
@@ -87,11 +88,18 @@ static void make_memory(mu_copy_job *job, uint32_t part) {
 static void move_part(mu_copy_job *job, uint32_t part) {
     slot *moved = (slot *)job;
     uint64_t at = (uint64_t)part * MU_COPY_PART_BYTES;
-    uint64_t bytes = moved->bytes - at < MU_COPY_PART_BYTES ? moved->bytes - at : MU_COPY_PART_BYTES;
-    if (moved->way == MU_STAGED_UP)
-        memcpy((char *)moved->memory + at, (const char *)moved->host + at, bytes);
-    else
-        memcpy((char *)moved->host + at, (const char *)moved->memory + at, bytes);
+    uint64_t end = moved->bytes - at < MU_COPY_PART_BYTES ? moved->bytes : at + MU_COPY_PART_BYTES;
+    while (at < end) {
+        uint64_t column = at % moved->width;
+        uint64_t bytes = moved->width - column < end - at ? moved->width - column : end - at;
+        char *host = (char *)moved->host + at / moved->width * moved->pitch + column;
+        char *memory = (char *)moved->memory + at;
+        if (moved->way == MU_STAGED_UP)
+            memcpy(memory, host, bytes);
+        else
+            memcpy(host, memory, bytes);
+        at += bytes;
+    }
 }
 
 static void post(slot *posted, slot_state state, void (*run)(mu_copy_job *, uint32_t), uint32_t parts) {
@@ -181,10 +189,13 @@ static void issue(mu_staging *staging, slot *issued) {
     muster_error error;
     muster_status status = MUSTER_OK;
     if (!issued->event) status = mu_event_create(device, &issued->event, &error);
+    mu_rows rows = {.width = issued->width, .count = issued->bytes / issued->width};
+    rows.to_pitch = issued->way == MU_STAGED_UP ? issued->pitch : issued->width;
+    rows.from_pitch = issued->way == MU_STAGED_UP ? issued->width : issued->pitch;
     if (!status)
         status = issued->way == MU_STAGED_UP
-                     ? mu_copy_to_device(device, issued->lane, issued->device, issued->memory, issued->bytes, &error)
-                     : mu_copy_to_host(device, issued->lane, issued->memory, issued->device, issued->bytes, &error);
+                     ? mu_rows_to_device(device, issued->lane, issued->device, issued->memory, &rows, &error)
+                     : mu_rows_to_host(device, issued->lane, issued->memory, issued->device, &rows, &error);
     if (status) {
         fail_copy(copy, &error);
         land(staging, issued);
@@ -195,12 +206,28 @@ static void issue(mu_staging *staging, slot *issued) {
     settle_copy(staging, copy);
 }
 
+/* The next piece, at most so long: whole rows, or, of rows that are longer, a part of one. Returns how far it is from the beginning. */
+static uint64_t cut_piece(const mu_staged_copy *copy, uint64_t most, uint64_t *bytes, uint64_t *width) {
+    uint64_t at = copy->handed_bytes, left = copy->bytes - at;
+    *bytes = *width = left < most ? left : most;
+    if (!copy->width) return at;
+    uint64_t column = at % copy->width;
+    if (column || copy->width > most) {
+        if (*bytes > copy->width - column) *bytes = copy->width - column;
+        *width = *bytes;
+    } else {
+        *bytes -= *bytes % copy->width;
+        *width = copy->width;
+    }
+    return at / copy->width * copy->pitch + column;
+}
+
 static void take_piece(mu_staging *staging, slot *taken, mu_staged_copy *copy) {
-    uint64_t left = copy->bytes - copy->handed_bytes;
+    uint64_t offset = cut_piece(copy, MU_STAGING_SLOT_BYTES, &taken->bytes, &taken->width);
     taken->copy = copy;
-    taken->host = (char *)copy->host + copy->handed_bytes;
-    taken->device = copy->device + copy->handed_bytes;
-    taken->bytes = left < MU_STAGING_SLOT_BYTES ? left : MU_STAGING_SLOT_BYTES;
+    taken->host = (char *)copy->host + offset;
+    taken->device = copy->device + offset;
+    taken->pitch = copy->pitch;
     taken->lane = copy->lane;
     copy->handed_bytes += taken->bytes;
     if (taken->way == MU_STAGED_DOWN || move(taken, FILLING)) issue(staging, taken);
@@ -299,18 +326,21 @@ static void make_slots(mu_staging *staging, mu_staged_way way) {
  * without our knowledge, when the lane has run dry. */
 static void copy_plainly(mu_staging *staging, mu_staged_copy *copy) {
     muster_error error;
-    muster_status status;
-    void *host = (char *)copy->host + copy->handed_bytes;
-    mu_address device = copy->device + copy->handed_bytes;
-    uint64_t bytes = copy->bytes - copy->handed_bytes;
-    if (copy->way == MU_STAGED_UP) {
-        status = mu_copy_to_device(staging->device, copy->lane, device, host, bytes, &error);
-    } else {
-        status = mu_copy_to_host(staging->device, copy->lane, host, device, bytes, &error);
-        if (!status) status = mu_lane_synchronize(staging->device, copy->lane, &error);
+    muster_status status = MUSTER_OK;
+    while (!status && copy->handed_bytes < copy->bytes) {
+        uint64_t bytes, width, offset = cut_piece(copy, UINT64_MAX, &bytes, &width);
+        mu_rows rows = {width, bytes / width, copy->pitch, copy->pitch};
+        void *host = (char *)copy->host + offset;
+        mu_address device = copy->device + offset;
+        if (copy->way == MU_STAGED_UP) {
+            status = mu_rows_to_device(staging->device, copy->lane, device, host, &rows, &error);
+        } else {
+            status = mu_rows_to_host(staging->device, copy->lane, host, device, &rows, &error);
+            if (!status) status = mu_lane_synchronize(staging->device, copy->lane, &error);
+        }
+        copy->handed_bytes += bytes;
+        copy->settled_bytes += bytes;
     }
-    copy->handed_bytes += bytes;
-    copy->settled_bytes += bytes;
     if (status) fail_copy(copy, &error);
     settle_copy(staging, copy);
 }

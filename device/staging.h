@@ -31,7 +31,9 @@ typedef struct mu_staged_copy {
     mu_lane lane; /* the pieces go there, in any order */
     void *host;   /* pageable; nobody else writes it (up: writes; down: touches) until the copy is over */
     mu_address device;
-    uint64_t bytes;
+    uint64_t bytes; /* in all */
+    /* Rows of `width` bytes, each a pitch behind the one before, in either memory; width 0: one range. */
+    uint64_t width, pitch;
 
     /* Set by begin and advance. Over: of an upload, its last piece is on the lane (an event recorded now comes after the data); of
      * a download, all of it is in the host memory; or it failed, `status` and `error` say how, and no copy thread touches the

@@ -24,8 +24,8 @@ typedef struct copy_op {
 typedef struct fill_op {
     sim_op op;
     uint64_t to;
-    size_t count;
-    unsigned value, width; /* bytes of one element */
+    size_t count, rows, pitch; /* elements of each row */
+    unsigned value, width;     /* bytes of one element */
 } fill_op;
 
 /* ------------------------------------------------------------------------------------------------------ checking -- */
@@ -81,12 +81,7 @@ static void release_copy(sim_op *op) {
     sim_free_unordered(op);
 }
 
-static CUresult run_fill(sim_op *op) {
-    fill_op *fill = (fill_op *)op;
-    sim_driver *driver = op->stream->context->driver;
-    size_t bytes = fill->count * fill->width;
-    if (!mapped(driver, fill->to, bytes, 1, bytes, true, true)) return fault_range(op, "fill", fill->to, bytes);
-    unsigned char *base = (unsigned char *)(uintptr_t)fill->to;
+static void fill_row(const fill_op *fill, unsigned char *base, size_t bytes) {
     if (fill->width == 1) {
         memset(base, (int)fill->value, bytes);
     } else if (fill->width == 2) {
@@ -96,8 +91,21 @@ static CUresult run_fill(sim_op *op) {
         uint32_t *elements = (uint32_t *)(void *)base;
         for (size_t i = 0; i < fill->count; i++) elements[i] = fill->value;
     }
-    sim_block_mark_written(sim_table_find(driver->memory, fill->to), fill->to, bytes);
-    op->cost_ns = 1000 + (uint64_t)((double)bytes / op->stream->context->device->config->local_gbps);
+}
+
+static CUresult run_fill(sim_op *op) {
+    fill_op *fill = (fill_op *)op;
+    sim_driver *driver = op->stream->context->driver;
+    size_t bytes = fill->count * fill->width;
+    if (!mapped(driver, fill->to, bytes, fill->rows, fill->pitch, true, true))
+        return fault_range(op, "fill", fill->to, bytes);
+    for (size_t row = 0; row < fill->rows; row++) {
+        uint64_t at = fill->to + row * fill->pitch;
+        fill_row(fill, (unsigned char *)(uintptr_t)at, bytes);
+        sim_block_mark_written(sim_table_find(driver->memory, fill->to), at, bytes);
+    }
+    op->cost_ns =
+        1000 + (uint64_t)((double)bytes * (double)fill->rows / op->stream->context->device->config->local_gbps);
     return CUDA_SUCCESS;
 }
 
@@ -226,28 +234,49 @@ CUresult sim_do_memcpy_2d_async(sim_driver *driver, const CUDA_MEMCPY2D *copy, C
                    copy, &plan.from_pitch, &from))
         return CUDA_ERROR_INVALID_VALUE;
     direction way = from.host ? UPLOAD : to.host ? DOWNLOAD : WITHIN;
+    if (way == WITHIN) {
+        /* Unlike cuMemcpyPeerAsync it goes by the stream's context, which must reach both. */
+        const sim_block *written = sim_table_find(driver->memory, to.address);
+        const sim_block *read = sim_table_find(driver->memory, from.address);
+        if (!written || !read || !sim_block_visible(written, stream->context) ||
+            !sim_block_visible(read, stream->context))
+            return CUDA_ERROR_INVALID_VALUE;
+        if (written->device && read->device && written->device != read->device) way = PEER;
+    }
     return issue(stream, plan, to, from, way, false);
 }
 
-static CUresult issue_fill(sim_driver *driver, CUdeviceptr to, unsigned value, unsigned width, size_t count,
-                           CUstream handle) {
+static CUresult issue_rows(sim_driver *driver, CUdeviceptr to, size_t pitch, unsigned value, unsigned width,
+                           size_t count, size_t rows, CUstream handle) {
     sim_stream *stream;
     CUresult code = sim_stream_find(driver, handle, &stream);
     if (code != CUDA_SUCCESS) return code;
     if (stream->capture) return sim_capture_refuse(stream);
-    if (!count) return CUDA_SUCCESS;
+    if (!count || !rows) return CUDA_SUCCESS;
     size_t bytes;
-    if (to % width || __builtin_mul_overflow(count, (size_t)width, &bytes) ||
-        !mapped(driver, to, bytes, 1, bytes, true, true))
+    if (to % width || __builtin_mul_overflow(count, (size_t)width, &bytes) || (rows > 1 && pitch < bytes) ||
+        !mapped(driver, to, bytes, rows, pitch, true, true))
         return CUDA_ERROR_INVALID_VALUE;
     fill_op *fill = (fill_op *)sim_op_create(sizeof *fill, run_fill, sim_op_release);
     if (!fill) return CUDA_ERROR_OUT_OF_MEMORY;
     fill->to = to;
     fill->count = count;
+    fill->rows = rows;
+    fill->pitch = pitch;
     fill->value = value;
     fill->width = width;
     fill->op.counted = true;
     return sim_enqueue(stream, &fill->op, false);
+}
+
+static CUresult issue_fill(sim_driver *driver, CUdeviceptr to, unsigned value, unsigned width, size_t count,
+                           CUstream handle) {
+    return issue_rows(driver, to, 0, value, width, count, 1, handle);
+}
+
+CUresult sim_do_memset_d2d8_async(sim_driver *driver, CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
+                                  size_t height, CUstream stream) {
+    return issue_rows(driver, to, pitch, value, 1, width, height, stream);
 }
 
 CUresult sim_do_memset_d8_async(sim_driver *driver, CUdeviceptr to, unsigned char value, size_t count,

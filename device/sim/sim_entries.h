@@ -62,6 +62,7 @@
     X(memcpy_2d_async, -1, (const CUDA_MEMCPY2D *copy, CUstream stream), (copy, stream))                               \
     X(memset_d8_async, -1, (CUdeviceptr destination, unsigned char value, size_t count, CUstream stream), (destination, value, count, stream)) \
     X(memset_d16_async, -1, (CUdeviceptr destination, unsigned short value, size_t count, CUstream stream), (destination, value, count, stream)) \
+    X(memset_d2d8_async, -1, (CUdeviceptr destination, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream), (destination, pitch, value, width, height, stream)) \
     X(memset_d32_async, -1, (CUdeviceptr destination, unsigned int value, size_t count, CUstream stream), (destination, value, count, stream)) \
     X(mem_pool_create, -1, (CUmemoryPool *pool, const CUmemPoolProps *properties), (pool, properties))                 \
     X(mem_pool_destroy, -1, (CUmemoryPool pool), (pool))                                                               \

@@ -171,6 +171,23 @@ static void test_fills_write_their_elements_and_no_more(void **state) {
     release_memory(memory);
 }
 
+static void test_2d_fills_leave_what_is_between_the_rows(void **state) {
+    (void)state;
+    enum { PITCH = 48, ROWS = 6, BYTES = PITCH * ROWS };
+    unsigned char received[BYTES], expected[BYTES];
+    CUdeviceptr memory = fresh_memory(BYTES);
+    fill_bytes(expected, BYTES, 9);
+    assert_success(DRIVER->memcpy_htod(memory, expected, BYTES));
+    assert_success(DRIVER->memset_d2d8_async(memory + 50, PITCH, 0xab, 7, 4, DEVICE0->stream));
+    assert_success(DRIVER->memset_d2d8_async(memory, PITCH, 0xcd, 7, 0, DEVICE0->stream)); /* nothing */
+    assert_success(DRIVER->stream_synchronize(DEVICE0->stream));
+    for (int row = 0; row < 4; row++) memset(&expected[50 + row * PITCH], 0xab, 7);
+    assert_success(DRIVER->memcpy_dtoh(received, memory, BYTES));
+    assert_memory_equal(received, expected, BYTES);
+    assert_code(DRIVER->memset_d2d8_async(memory, 6, 0xab, 7, 2, DEVICE0->stream), CUDA_ERROR_INVALID_VALUE);
+    release_memory(memory);
+}
+
 static void test_2d_copies_move_a_rectangle(void **state) {
     (void)state;
     enum { PITCH = 48, ROWS = 6 };
@@ -344,6 +361,7 @@ int run_memory_tests(void) {
         cmocka_unit_test(test_kernels_reach_pinned_memory),
         cmocka_unit_test(test_fills_write_their_elements_and_no_more),
         cmocka_unit_test(test_2d_copies_move_a_rectangle),
+        cmocka_unit_test(test_2d_fills_leave_what_is_between_the_rows),
         cmocka_unit_test(test_copies_out_of_range_are_refused),
         cmocka_unit_test(test_pointers_can_be_asked_about),
         cmocka_unit_test(test_pinned_host_memory_is_known_and_pageable_is_not),

@@ -444,6 +444,30 @@ static CUresult memset_d32_async(CUdeviceptr destination, unsigned int value, si
     return CUDA_SUCCESS;
 }
 
+static uintptr_t side_of(CUmemorytype type, const void *host, CUdeviceptr device) {
+    return type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : (uintptr_t)device;
+}
+
+static CUresult memcpy_2d_async(const CUDA_MEMCPY2D *rows, CUstream stream) {
+    (void)stream;
+    ENTER(memcpy_2d_async);
+    uintptr_t to = side_of(rows->dstMemoryType, rows->dstHost, rows->dstDevice);
+    uintptr_t from = side_of(rows->srcMemoryType, rows->srcHost, rows->srcDevice);
+    assert_true(rows->WidthInBytes <= rows->dstPitch && rows->WidthInBytes <= rows->srcPitch);
+    for (size_t row = 0; row < rows->Height; row++)
+        copy(to + row * rows->dstPitch, from + row * rows->srcPitch, rows->WidthInBytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult memset_d2d8_async(CUdeviceptr destination, size_t pitch, unsigned char value, size_t width,
+                                  size_t height, CUstream stream) {
+    (void)stream;
+    ENTER(memset_d2d8_async);
+    assert_true(width <= pitch);
+    for (size_t row = 0; row < height; row++) memset((void *)(uintptr_t)(destination + row * pitch), value, width);
+    return CUDA_SUCCESS;
+}
+
 static int pool_device(CUmemoryPool pool) { return ((object *)(void *)pool)->device; }
 
 static CUresult mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties) {
@@ -925,6 +949,7 @@ static void fill_table(mu_driver *table) {
     SET(mem_host_alloc), SET(mem_free_host), SET(mem_host_register), SET(mem_host_unregister);
     SET(pointer_get_attribute);
     SET(memcpy_htod_async), SET(memcpy_dtoh_async), SET(memcpy_dtod_async), SET(memcpy_peer_async);
+    SET(memcpy_2d_async), SET(memset_d2d8_async);
     SET(memset_d8_async), SET(memset_d16_async), SET(memset_d32_async), SET(mem_pool_create), SET(mem_pool_destroy);
     SET(mem_pool_set_attribute), SET(mem_pool_get_attribute), SET(mem_pool_set_access), SET(mem_pool_trim_to);
     SET(mem_alloc_from_pool_async), SET(mem_free_async), SET(module_load_data_ex), SET(module_unload);
