@@ -586,8 +586,10 @@ typedef enum muster_arg_kind {
 /* How a sharded dispatch cuts an argument along its axis. */
 typedef enum muster_cut {
     MUSTER_CUT_REPLICATE = 0, /* every shard sees the whole range; not for written arguments */
-    MUSTER_CUT_BLOCK = 1,     /* slice i of the axis owns bytes [i, i + 1) * slice_bytes; the last slice may be short */
-    MUSTER_CUT_REDUCE = 2,    /* each shard accumulates into a copy of its own, which are combined in the range */
+    MUSTER_CUT_BLOCK =
+        1, /* slice i of the axis owns bytes [i, i + 1) * slice_bytes; the last slice may be short. With a
+                               * pitch: of each row */
+    MUSTER_CUT_REDUCE = 2, /* each shard accumulates into a copy of its own, which are combined in the range */
     MUSTER_CUT_HALO =
         3 /* as BLOCK, and the shard sees slices of its neighbours too; only for arguments that are read */
 } muster_cut;
@@ -627,6 +629,8 @@ typedef struct muster_arg {
     uint64_t
         slice_bytes; /* MUSTER_CUT_BLOCK and _HALO: bytes of one slice, that is of one block of the grid along the axis */
     uint32_t halo_before, halo_after; /* MUSTER_CUT_HALO: slices of the neighbours, fewer at the ends of the range */
+    uint32_t rows;                    /* MUSTER_CUT_BLOCK and _HALO with a pitch: rows of the range; else 0 ... */
+    uint64_t pitch_bytes;             /* ... and bytes from the beginning of one to that of the next */
     uint64_t slice_elements;          /* shard offset and count: elements of one slice ... */
     uint64_t total_elements;          /* ... and of the whole dispatch, where the last slice may be short */
     uint32_t value_bytes;             /* values, and the width (4 or 8) of shard offset and count */
@@ -665,6 +669,21 @@ static inline muster_arg muster_halo_cut(muster_arg arg, uint64_t slice_bytes, u
     arg.slice_bytes = slice_bytes;
     arg.halo_before = before;
     arg.halo_after = after;
+    return arg;
+}
+/* The argument, cut in blocks within each of `rows` rows that begin pitch_bytes apart: slice i owns bytes [i, i + 1) * slice_bytes of every
+ * row. So columns of a row-major matrix are cut along x, and, with a row for each plane, a volume along y. The kernel's address is that of
+ * its first slice in row 0, and the pitch is what it was: the kernel needs no change. What lies between the rows of a shard, its
+ * neighbours' columns and padding, is not the shard's: it is not brought, and nothing that the kernel writes there is kept; but the
+ * device needs the memory from the first row to the last.
+ * A row's width is what the slices take of it, at most the pitch, and at most what the last row has of the argument's range, which may
+ * end before its padding; the last slice ends with it. Sharded dispatches only; otherwise the whole range is the argument's, with its
+ * padding. Of an argument that has a halo (muster_halo_cut, before or after this) it is the halo that is in columns. */
+static inline muster_arg muster_pitch_cut(muster_arg arg, uint64_t slice_bytes, uint64_t pitch_bytes, uint32_t rows) {
+    if (arg.cut != MUSTER_CUT_HALO) arg.cut = MUSTER_CUT_BLOCK;
+    arg.slice_bytes = slice_bytes;
+    arg.pitch_bytes = pitch_bytes;
+    arg.rows = rows;
     return arg;
 }
 /* A whole buffer of elements into which the kernel reduces (atomically, unless it is alone on each). */
@@ -792,7 +811,8 @@ MUSTER_API void muster_graph_destroy(muster_graph *graph); /* its runs keep what
  * for the last writers of what it reads, a writer also for the readers since. Overlapping ranges of one buffer within
  * one job are refused when one of them is written.
  * Errors: INVALID_GEOMETRY, ARGUMENT_MISMATCH (count and sizes, where the driver tells the kernel's parameters),
- * OUT_OF_RANGE, BUFFER_TOO_SMALL (a cut argument shorter than its slices need), UNCUTTABLE, COOPERATIVE_TOO_LARGE (by what
+ * OUT_OF_RANGE, BUFFER_TOO_SMALL (a cut argument shorter than its slices need), LIMIT_REACHED (4,096 different pitches or numbers of
+ * rows in a graph), UNCUTTABLE, COOPERATIVE_TOO_LARGE (by what
  * the device alone says; what the loaded kernel says decides when the job runs, or muster_preflight), CAPABILITY_MISSING (no
  * clusters), ENTRY_NOT_FOUND (no such barrier counter), WRONG_RUNTIME, INVALID_STATE (already submitted). Nothing is added on
  * failure. Blocks while the workers look up a barrier counter that the graph does not know yet. */

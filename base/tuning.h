@@ -39,6 +39,10 @@ enum {
      * with their jobs' dependencies, 0.7 us with a million; in one array it was 36 us. */
     MU_RANGES_CHUNK_ITEMS = 64,
 
+    /* Content that moves within a device takes along what lies between two parts of it, up to this: 0.6 us at 3 TB/s, against 2 us of
+     * another call. */
+    MU_COPY_GAP_BYTES = 1 << 20,
+
     /* Parts of one dispatch, and how many of them should fit on a device at once when all of it does not: one that arrives, one that
      * runs, one that is written back, and room for the three to be of different lengths. */
     MU_MAX_SHARDS = 65536,

@@ -23,7 +23,7 @@ struct mu_acquisition {
     struct mu_acquisition *next; /* of the buffer, while granted; under its host_lock */
 };
 
-static void *pointer_of(const mu_acquisition *a) { return (char *)a->buffer->host + a->fetch->ranges[0].low; }
+static void *pointer_of(const mu_acquisition *a) { return (char *)a->buffer->host + a->fetch->ranges[0].area.low; }
 
 static void acquisition_release(mu_acquisition *a) {
     if (atomic_fetch_sub_explicit(&a->references, 1, memory_order_acq_rel) != 1) return;
@@ -88,7 +88,7 @@ static muster_status make_acquisition(muster_buffer *buffer, uint64_t low, uint6
     a->order.ready = acquisition_ready;
     a->buffer = buffer;
     /* An empty range is lent like others and moves nothing. */
-    a->fetch->ranges[0] = (mu_fetch_range){buffer, low, high, low < high ? access : 0};
+    a->fetch->ranges[0] = (mu_fetch_range){buffer, mu_area_of(low, high), low < high ? access : 0};
     a->fetch->after = a->order.gate;
     a->fetch->done = fetched;
     a->fetch->user = a;

@@ -174,13 +174,12 @@ mu_transfer *mu_actor_add_transfer(mu_actor *actor) {
     return transfer;
 }
 
-void mu_transfer_note(mu_actor *actor, mu_transfer *transfer, muster_buffer *buffer, uint64_t low, uint64_t high,
-                      int source, uint64_t stamp) {
+void mu_transfer_note(mu_actor *actor, mu_transfer *transfer, muster_buffer *buffer, const mu_area *area, int source,
+                      uint64_t stamp) {
     if (mu_timeline_done(&actor->runtime->actors[source].timeline) >= stamp) return;
     mu_handle_retain(&buffer->handle);
     transfer->buffer = buffer;
-    transfer->low = low;
-    transfer->high = high;
+    transfer->area = *area;
     transfer->from = source;
     transfer->stamp = stamp;
 }

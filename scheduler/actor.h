@@ -45,7 +45,8 @@ typedef struct mu_transfer {
     mu_instance *source; /* pinned, or NULL */
     /* When it waited for an epoch of another device that was not done: what it brought is lost if that device is. */
     muster_buffer *buffer; /* a reference is held; NULL: not so */
-    uint64_t low, high, stamp;
+    mu_area area;
+    uint64_t stamp;
     int from;
 } mu_transfer;
 
@@ -240,7 +241,7 @@ void mu_epoch_add_upload(mu_actor *actor, uint64_t bytes);
 /* A transfer record of the open epoch. NULL: out of host memory. */
 mu_transfer *mu_actor_add_transfer(mu_actor *actor);
 /* What it brings comes from `source`, behind epoch `stamp` there. */
-void mu_transfer_note(mu_actor *actor, mu_transfer *transfer, muster_buffer *buffer, uint64_t low, uint64_t high,
-                      int source, uint64_t stamp);
+void mu_transfer_note(mu_actor *actor, mu_transfer *transfer, muster_buffer *buffer, const mu_area *area, int source,
+                      uint64_t stamp);
 
 #endif

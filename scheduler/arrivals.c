@@ -12,19 +12,20 @@
 
 muster_status mu_incoming_copy(mu_actor *actor, const muster_buffer *buffer, const mu_instance *to,
                                const mu_incoming *from, muster_error *error) {
-    mu_address address = to->address + (from->low - to->low);
-    uint64_t bytes = from->high - from->low;
-    if (from->zero) return mu_fill(actor->device, MU_LANE_UPLOAD, address, 0, 1, bytes, error);
+    const mu_area *area = &from->area;
+    const mu_rows rows = {mu_area_width(area), area->rows, area->pitch, area->pitch};
+    mu_address address = to->address + (area->low - to->low);
+    if (from->zero) return mu_rows_clear(actor->device, MU_LANE_UPLOAD, address, &rows, error);
     if (from->source == MUSTER_ANY_DEVICE)
-        return mu_copy_to_device(actor->device, MU_LANE_UPLOAD, address, (char *)buffer->host + from->low, bytes,
+        return mu_rows_to_device(actor->device, MU_LANE_UPLOAD, address, (char *)buffer->host + area->low, &rows,
                                  error);
     if (!from->instance)
         return mu_fail(error, MUSTER_INTERNAL, "device %d holds no memory for bytes %llu to %llu", from->source,
-                       (unsigned long long)from->low, (unsigned long long)from->high);
+                       (unsigned long long)area->low, (unsigned long long)mu_area_end(area));
     mu_actor *owner = &actor->runtime->actors[from->source];
     if (mu_timeline_wait(&owner->timeline, from->stamp, actor->device, MU_LANE_UPLOAD, error) == MU_EPOCH_FAILED)
         return error ? error->status : MUSTER_DRIVER_ERROR;
-    return mu_copy_from_peer(actor->device, MU_LANE_UPLOAD, address, owner->device, from->address, bytes, error);
+    return mu_rows_from_peer(actor->device, MU_LANE_UPLOAD, address, owner->device, from->address, &rows, error);
 }
 
 static void give_back(mu_actor *actor, mu_arrival *arrival) {
@@ -72,9 +73,11 @@ static void begin_staged(mu_actor *actor, mu_arrival *arrival) {
     arrival->staged = (mu_staged_copy){
         .way = MU_STAGED_UP,
         .lane = MU_LANE_UPLOAD,
-        .host = (char *)arrival->buffer->host + arrival->low,
-        .device = arrival->instance->address + (arrival->low - arrival->instance->low),
-        .bytes = arrival->high - arrival->low,
+        .host = (char *)arrival->buffer->host + arrival->area.low,
+        .device = arrival->instance->address + (arrival->area.low - arrival->instance->low),
+        .bytes = mu_area_bytes(&arrival->area),
+        .width = arrival->area.rows > 1 ? mu_area_width(&arrival->area) : 0,
+        .pitch = arrival->area.pitch,
     };
     if (actor->runtime->device_count > 1) arrival->since_ns = mu_now_ns();
     arrival->next = actor->staged_arrivals;
@@ -85,7 +88,7 @@ static void begin_staged(mu_actor *actor, mu_arrival *arrival) {
 /* The copy itself. What fails after the copy is on the lane loses the device: it is under way in memory that would count as free. */
 static muster_status begin(mu_actor *actor, mu_arrival *arrival, const mu_incoming *from, muster_error *error) {
     bool from_host = from->source == MUSTER_ANY_DEVICE && !from->zero;
-    if (from_host && mu_arrival_is_staged(arrival->buffer, from->high - from->low)) {
+    if (from_host && mu_arrival_is_staged(arrival->buffer, mu_area_bytes(&from->area))) {
         begin_staged(actor, arrival);
         return MUSTER_OK;
     }
@@ -103,8 +106,7 @@ mu_arrival *mu_arrival_start(mu_actor *actor, muster_buffer *buffer, mu_instance
     arrival->buffer = buffer;
     arrival->instance = to;
     to->changed = true;
-    arrival->low = from->low;
-    arrival->high = from->high;
+    arrival->area = from->area;
     arrival->source = from->instance;
     arrival->from = from->source;
     arrival->stamp = from->stamp;
@@ -121,22 +123,38 @@ mu_arrival *mu_arrival_start(mu_actor *actor, muster_buffer *buffer, mu_instance
     to->holds++;
     mu_device_counters *counters = mu_device_counters_mutable(actor->device);
     mu_count(counters, &counters->arrivals, 1);
-    actor->upload_backlog_bytes += from->high - from->low;
+    actor->upload_backlog_bytes += mu_area_bytes(&from->area);
     return arrival;
 }
 
 static mu_arrival *find_in(mu_arrival *list, const muster_buffer *buffer, uint64_t low, uint64_t high,
-                           mu_arrival *found) {
-    for (mu_arrival *arrival = list; arrival; arrival = arrival->next)
-        if (arrival->buffer == buffer && arrival->low < high && low < arrival->high &&
-            (!found || arrival->low < found->low))
-            found = arrival;
+                           mu_arrival *found, mu_range *row) {
+    for (mu_arrival *arrival = list; arrival; arrival = arrival->next) {
+        if (arrival->buffer != buffer) continue;
+        uint32_t index = mu_area_find(&arrival->area, low);
+        if (index == arrival->area.rows) continue;
+        uint64_t begin = mu_area_row(&arrival->area, index);
+        if (begin >= high || (found && begin >= row->low)) continue;
+        found = arrival;
+        *row = (mu_range){begin, begin + mu_area_width(&arrival->area)};
+    }
     return found;
 }
 
-mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, uint64_t low, uint64_t high) {
-    mu_arrival *found = find_in(actor->staged_arrivals, buffer, low, high, NULL);
-    return find_in(actor->arrivals.first, buffer, low, high, found);
+mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, uint64_t low, uint64_t high,
+                            mu_range *row) {
+    mu_arrival *found = find_in(actor->staged_arrivals, buffer, low, high, NULL, row);
+    return find_in(actor->arrivals.first, buffer, low, high, found, row);
+}
+
+static mu_arrival *meets_in(mu_arrival *list, const muster_buffer *buffer, const mu_area *area) {
+    while (list && (list->buffer != buffer || !mu_areas_overlap(&list->area, area))) list = list->next;
+    return list;
+}
+
+mu_arrival *mu_arrival_meets(const mu_actor *actor, const muster_buffer *buffer, const mu_area *area) {
+    mu_arrival *found = meets_in(actor->staged_arrivals, buffer, area);
+    return found ? found : meets_in(actor->arrivals.first, buffer, area);
 }
 
 void mu_arrival_wait(mu_actor *actor, mu_arrival *arrival, mu_task *task) {
@@ -149,11 +167,11 @@ static void end(mu_actor *actor, mu_arrival *arrival) {
     muster_buffer *buffer = arrival->buffer;
     mu_coherence *table = &buffer->coherence;
     muster_error *failure = &arrival->failure;
-    actor->upload_backlog_bytes -= arrival->high - arrival->low;
+    actor->upload_backlog_bytes -= mu_area_bytes(&arrival->area);
     if (!failure->status && !actor->lost && !arrival->lost) {
         mu_coherence_lock(table);
         /* Stamped with no epoch: it is complete. */
-        bool noted = mu_coherence_copied(table, arrival->low, arrival->high, actor->index, 0);
+        bool noted = mu_coherence_copied_area(table, &arrival->area, actor->index, 0);
         mu_coherence_unlock(table);
         if (!noted) mu_fail_host_memory(failure, "the range table of a buffer", sizeof(mu_segment));
     }
@@ -194,7 +212,7 @@ static bool poll_staged(mu_actor *actor) {
 static void note_rate(mu_actor *actor, const mu_arrival *arrival) {
     if (actor->runtime->device_count == 1 || actor->lost) return;
     if (arrival->from_host || arrival->source)
-        mu_estimate_note_copy(actor, arrival->from_host, arrival->high - arrival->low, arrival->since_ns);
+        mu_estimate_note_copy(actor, arrival->from_host, mu_area_bytes(&arrival->area), arrival->since_ns);
     if (actor->arrivals.first) actor->arrivals.first->since_ns = mu_now_ns();
 }
 

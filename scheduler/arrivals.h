@@ -17,7 +17,7 @@ struct mu_arrival {
     mu_arrival *next;
     muster_buffer *buffer; /* a reference is held */
     mu_instance *instance; /* held */
-    uint64_t low, high;
+    mu_area area;
     mu_instance *source; /* pinned, or NULL */
     int from;            /* its device, and the epoch there that the copy waited for */
     uint64_t stamp;
@@ -32,7 +32,7 @@ struct mu_arrival {
 
 /* Content that has to come: what it is, and from where. */
 typedef struct mu_incoming {
-    uint64_t low, high;
+    mu_area area;
     bool zero;
     bool undefined;        /* lost since the task was looked at: a device went away with its writer */
     int source;            /* MUSTER_ANY_DEVICE: the host */
@@ -49,8 +49,11 @@ muster_status mu_incoming_copy(mu_actor *actor, const muster_buffer *buffer, con
 /* Starts an arrival of `from` in `to`; it takes over the pin of the source. NULL: `error` is filled, the pin is the caller's. */
 mu_arrival *mu_arrival_start(mu_actor *actor, muster_buffer *buffer, mu_instance *to, const mu_incoming *from,
                              muster_error *error);
-/* The arrival that overlaps the range of the buffer and begins first, or NULL. */
-mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, uint64_t low, uint64_t high);
+/* The arrival of which a row meets the range of the buffer and begins first, and that row; or NULL. */
+mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, uint64_t low, uint64_t high,
+                            mu_range *row);
+/* An arrival that overlaps the area, or NULL. */
+mu_arrival *mu_arrival_meets(const mu_actor *actor, const muster_buffer *buffer, const mu_area *area);
 /* The task goes back to the ready tasks when the arrival is complete. */
 void mu_arrival_wait(mu_actor *actor, mu_arrival *arrival, mu_task *task);
 

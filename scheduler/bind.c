@@ -29,11 +29,11 @@ static mu_bind undefined(mu_task_binding *b, const mu_segment *segment) {
 
 /* What one look at all accesses finds out. */
 typedef struct need {
-    bool covered;       /* all content is where it is needed */
-    mu_parts missing;   /* that no instance holds */
-    uint64_t incoming;  /* content to bring */
-    bool staged;        /* some of it from pageable memory */
-    uint64_t low, high; /* of MU_BIND_DETOUR */
+    bool covered;      /* all content is where it is needed */
+    mu_parts missing;  /* that no instance holds */
+    uint64_t incoming; /* content to bring */
+    bool staged;       /* some of it from pageable memory */
+    mu_area detour;    /* of MU_BIND_DETOUR */
 } need;
 
 static mu_bind wait_for_epoch(mu_task_binding *b, int device, uint64_t epoch, mu_bind result) {
@@ -49,25 +49,29 @@ static mu_bind wait_for_arrival(mu_task_binding *b, mu_arrival *arrival) {
 
 /* A segment that is read and not valid here. */
 static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, const mu_segment *segment,
-                               const mu_instance *instance, need *n) {
+                               const mu_walk *walk, const mu_instance *instance, need *n) {
+    const mu_coherence *table = walk->table;
     mu_actor *actor = b->actor;
     if (segment->undefined) return undefined(b, segment);
     n->covered = false;
-    uint64_t low = segment->low > access->low ? segment->low : access->low;
-    uint64_t high = segment->high < access->high ? segment->high : access->high;
-    n->incoming += high - low;
+    n->incoming += walk->high - walk->low;
     /* It will overwrite what an older kernel here may still use. */
     if (instance && mu_actor_is_behind(actor, actor->index, instance->last_use))
         return wait_for_epoch(b, actor->index, instance->last_use, MU_BIND_EPOCH);
     if (segment->zero) return MU_BOUND;
     int source = choose_source(b, segment);
     if (source == MUSTER_ANY_DEVICE) {
-        n->staged |= mu_arrival_is_staged(mu_access_buffer(b, access), high - low);
+        /* Rows come together. */
+        bool rows = walk->area.rows > 1 || table->pitch;
+        n->staged |= mu_arrival_is_staged(mu_access_buffer(b, access),
+                                          rows ? mu_area_bytes(&walk->area) : walk->high - walk->low);
         return MU_BOUND;
     }
     if (!(actor->runtime->reach[actor->index] & MU_LOCATION_DEVICE(source))) {
-        n->low = low;
-        n->high = high;
+        uint64_t pitch = walk->area.rows > 1 ? walk->area.pitch : table->pitch, stamp;
+        n->detour = (mu_area){walk->low, walk->high, pitch, 1};
+        n->detour.rows = mu_coherence_repeats(table, segment, walk->low, walk->high, pitch, mu_area_end(&walk->area),
+                                              source, &stamp);
         return MU_BIND_DETOUR;
     }
     uint64_t stamp = segment->stamps[source];
@@ -82,32 +86,35 @@ static mu_bind look_at(mu_task_binding *b, const mu_access *access, need *n) {
     muster_buffer *buffer = mu_access_buffer(b, access);
     mu_coherence *table = &buffer->coherence;
     mu_actor *actor = b->actor;
-    uint64_t low = access->low, high = access->high;
+    const mu_area area = mu_access_area(b->run->graph, access);
+    mu_area moving = area; /* what is arriving there is in the way */
     mu_bind result = MU_BOUND;
     mu_coherence_lock(table);
-    mu_instance *instance = mu_coherence_instance(table, actor->index, low, high);
+    mu_instance *instance = mu_coherence_instance(table, actor->index, access->low, access->high);
     if (instance && instance->evicting && (access->mode & MUSTER_WRITE)) {
         instance->wanted = true;
         result = MU_BIND_WRITER;
     }
     if (!instance) {
         n->covered = false;
+        uint64_t low, high;
         mu_instance_range(b, access, &low, &high);
         mu_parts_add(&n->missing, access->buffer, low, high);
+        moving = mu_area_of(low, high);
     }
-    mu_range_cursor at;
-    const mu_segment *segment = access->mode & MUSTER_READ ? mu_coherence_first(table, &at, access->low) : NULL;
-    for (; result == MU_BOUND && segment && segment->low < access->high; segment = mu_coherence_next(table, &at))
+    mu_walk walk;
+    const mu_segment *segment = access->mode & MUSTER_READ ? mu_walk_first(&walk, table, &area) : NULL;
+    for (; result == MU_BOUND && segment; segment = mu_walk_next(&walk))
         if (!(segment->valid & MU_LOCATION_DEVICE(actor->index)))
-            result = look_at_missing(b, access, segment, instance, n);
+            result = look_at_missing(b, access, segment, &walk, instance, n);
     mu_coherence_unlock(table);
     if (result == MU_BIND_DETOUR) {
-        b->detour = mu_detour_take(actor, buffer, n->low, n->high, b->error);
+        b->detour = mu_detour_take(actor, buffer, &n->detour, b->error);
         return b->detour ? MU_BIND_DETOUR : MU_BIND_FAILED;
     }
     /* What is arriving is neither overwritten nor moved. */
     if (result == MU_BOUND && actor->arrivals.first && (!instance || (access->mode & MUSTER_WRITE))) {
-        mu_arrival *arrival = mu_arrival_find(actor, buffer, low, high);
+        mu_arrival *arrival = mu_arrival_meets(actor, buffer, &moving);
         if (arrival) return wait_for_arrival(b, arrival);
     }
     return result;
@@ -129,35 +136,57 @@ static muster_status order_after_use(mu_task_binding *b, const mu_instance *inst
     return MUSTER_OK;
 }
 
-/* The first piece of [at, high) that is not valid here, with its source pinned. */
-static bool next_piece(mu_task_binding *b, mu_coherence *table, uint64_t at, uint64_t end, mu_incoming *out) {
+/* A device may hold a segment in several instances: the piece is what the first has of it, pinned. */
+static void take_source(const mu_coherence *table, mu_incoming *piece) {
+    mu_area *area = &piece->area;
+    for (mu_instance *held = table->instances[piece->source]; held; held = held->next) {
+        if (held->low > area->low || held->high <= area->low) continue;
+        if (held->high < area->high) area->high = held->high;
+        piece->instance = held;
+        piece->address = held->address + (area->low - held->low);
+        atomic_fetch_add_explicit(&held->pins, 1, memory_order_relaxed);
+        return;
+    }
+}
+
+/* Makes of the piece as many rows as follow in `area`, from the same source and not on their way. */
+static void repeat(const mu_task_binding *b, const muster_buffer *buffer, const mu_segment *segment,
+                   const mu_area *area, mu_incoming *piece) {
+    const mu_coherence *table = &buffer->coherence;
+    mu_area *rows = &piece->area;
+    uint64_t end = mu_area_end(area);
+    if (piece->instance && piece->instance->high < end) end = piece->instance->high;
+    rows->pitch = area->rows > 1 ? area->pitch : table->pitch;
+    rows->rows =
+        mu_coherence_repeats(table, segment, rows->low, rows->high, rows->pitch, end, piece->source, &piece->stamp);
+    if (rows->rows > 1 && mu_arrival_meets(b->actor, buffer, rows)) {
+        rows->rows = 1;
+        piece->stamp = piece->source == MUSTER_ANY_DEVICE ? 0 : segment->stamps[piece->source];
+    }
+}
+
+/* The first piece of [at, end) that is not valid here, with its source pinned, and likewise what repeats it further behind, up to the
+ * end of the area. */
+static bool next_piece(mu_task_binding *b, muster_buffer *buffer, const mu_area *area, uint64_t at, uint64_t end,
+                       mu_incoming *out) {
+    mu_coherence *table = &buffer->coherence;
     int me = b->actor->index;
     bool found = false;
     mu_coherence_lock(table);
     mu_range_cursor cursor;
     const mu_segment *segment = mu_coherence_first(table, &cursor, at);
-    for (; segment && segment->low < end; segment = mu_coherence_next(table, &cursor)) {
+    for (; !found && segment && segment->low < end; segment = mu_coherence_next(table, &cursor)) {
         if (segment->valid & MU_LOCATION_DEVICE(me)) continue;
+        found = true;
         uint64_t low = segment->low > at ? segment->low : at;
         uint64_t high = segment->high < end ? segment->high : end;
-        *out = (mu_incoming){.low = low, .high = high, .zero = segment->zero, .source = MUSTER_ANY_DEVICE};
+        *out = (mu_incoming){.area = mu_area_of(low, high), .zero = segment->zero, .source = MUSTER_ANY_DEVICE};
         out->undefined = segment->undefined || (!segment->zero && !segment->valid);
         if (out->undefined) out->lost = *segment;
-        found = true;
-        if (segment->zero || out->undefined) break;
-        out->source = choose_source(b, segment);
-        if (out->source == MUSTER_ANY_DEVICE) break;
-        /* A device may hold the segment in several instances: take it instance by instance. */
-        for (mu_instance *held = table->instances[out->source]; held; held = held->next) {
-            if (held->low > low || held->high <= low) continue;
-            if (held->high < out->high) out->high = held->high;
-            out->instance = held;
-            out->address = held->address + (low - held->low);
-            out->stamp = segment->stamps[out->source];
-            atomic_fetch_add_explicit(&held->pins, 1, memory_order_relaxed);
-            break;
-        }
-        break;
+        if (out->undefined) break;
+        if (!segment->zero) out->source = choose_source(b, segment);
+        if (out->source != MUSTER_ANY_DEVICE) take_source(table, out);
+        repeat(b, buffer, segment, area, out);
     }
     mu_coherence_unlock(table);
     return found;
@@ -178,16 +207,15 @@ static mu_bind bring_joined(mu_task_binding *b, muster_buffer *buffer, mu_instan
         return MU_BIND_FAILED;
     }
     transfer->source = piece->instance;
-    if (piece->instance)
-        mu_transfer_note(actor, transfer, buffer, piece->low, piece->high, piece->source, piece->stamp);
+    if (piece->instance) mu_transfer_note(actor, transfer, buffer, &piece->area, piece->source, piece->stamp);
     b->uploading = true;                      /* also when the copy fails half-way */
     instance->brought = actor->timeline.open; /* the task may never be launched, and others want the memory */
     instance->changed = true;
     b->calls++;
     if (mu_incoming_copy(actor, buffer, instance, piece, b->error)) return MU_BIND_FAILED;
-    mu_epoch_add_upload(actor, piece->high - piece->low);
+    mu_epoch_add_upload(actor, mu_area_bytes(&piece->area));
     mu_coherence_lock(&buffer->coherence);
-    bool noted = mu_coherence_copied(&buffer->coherence, piece->low, piece->high, actor->index, actor->timeline.open);
+    bool noted = mu_coherence_copied_area(&buffer->coherence, &piece->area, actor->index, actor->timeline.open);
     mu_coherence_unlock(&buffer->coherence);
     if (noted) return MU_BOUND;
     mu_fail_host_memory(b->error, "the range table of a buffer", sizeof(mu_segment));
@@ -223,6 +251,30 @@ static mu_bind bring_piece(mu_task_binding *b, muster_buffer *buffer, mu_instanc
     return b->patient ? bring_patiently(b, buffer, instance, piece) : bring_joined(b, buffer, instance, piece);
 }
 
+/* Brings what is missing of a row, and what repeats that in rows behind it. */
+static mu_bind bring_row(mu_task_binding *b, muster_buffer *buffer, mu_instance *instance, bool *ordered,
+                         const mu_area *area, uint32_t row) {
+    mu_bind result = MU_BOUND;
+    uint64_t at = mu_area_row(area, row), high = at + mu_area_width(area);
+    while (at < high && result == MU_BOUND) {
+        mu_range there;
+        mu_arrival *coming = mu_arrival_find(b->actor, buffer, at, high, &there);
+        if (coming) b->arrival = coming;
+        if (coming && there.low <= at) {
+            at = there.high;
+            continue;
+        }
+        uint64_t end = coming ? there.low : high;
+        mu_incoming piece;
+        if (next_piece(b, buffer, area, at, end, &piece)) {
+            result = bring_piece(b, buffer, instance, ordered, &piece);
+            end = piece.area.high;
+        }
+        at = end;
+    }
+    return result;
+}
+
 /* Brings what is missing of a read access and not on its way yet. */
 static mu_bind bring(mu_task_binding *b, const mu_access *access) {
     muster_buffer *buffer = mu_access_buffer(b, access);
@@ -230,23 +282,11 @@ static mu_bind bring(mu_task_binding *b, const mu_access *access) {
     mu_coherence_lock(table);
     mu_instance *instance = mu_coherence_instance(table, b->actor->index, access->low, access->high);
     mu_coherence_unlock(table);
+    const mu_area area = mu_access_area(b->run->graph, access);
     bool ordered = false;
     mu_bind result = MU_BOUND;
-    for (uint64_t at = access->low; at < access->high && result == MU_BOUND;) {
-        mu_arrival *coming = mu_arrival_find(b->actor, buffer, at, access->high);
-        if (coming) b->arrival = coming;
-        if (coming && coming->low <= at) {
-            at = coming->high;
-            continue;
-        }
-        uint64_t end = coming ? coming->low : access->high;
-        mu_incoming piece;
-        if (next_piece(b, table, at, end, &piece)) {
-            result = bring_piece(b, buffer, instance, &ordered, &piece);
-            end = piece.high;
-        }
-        at = end;
-    }
+    for (uint32_t row = 0; row < area.rows && result == MU_BOUND; row++)
+        result = bring_row(b, buffer, instance, &ordered, &area, row);
     return result;
 }
 
@@ -261,10 +301,9 @@ static mu_address use_instance(mu_task_binding *b, mu_instance *instance, const 
 }
 
 /* It was brought here, but may have been lost on the way. */
-static bool is_valid_here(const mu_coherence *table, const mu_access *access, int me, mu_segment *gone) {
-    mu_range_cursor at;
-    const mu_segment *segment = mu_coherence_first(table, &at, access->low);
-    for (; segment && segment->low < access->high; segment = mu_coherence_next(table, &at)) {
+static bool is_valid_here(const mu_coherence *table, const mu_area *area, int me, mu_segment *gone) {
+    mu_walk walk;
+    for (const mu_segment *segment = mu_walk_first(&walk, table, area); segment; segment = mu_walk_next(&walk)) {
         *gone = *segment;
         if (!(gone->valid & MU_LOCATION_DEVICE(me))) return false;
     }
@@ -281,9 +320,9 @@ static mu_bind settle(mu_task_binding *b, const mu_access *accesses, mu_address 
         mu_coherence_lock(table);
         mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
         mu_segment gone;
-        bool defined = !(access->mode & MUSTER_READ) || is_valid_here(table, access, me, &gone);
-        bool noted = defined && (!(access->mode & MUSTER_WRITE) ||
-                                 mu_coherence_written(table, access->low, access->high, me, open));
+        const mu_area area = mu_access_area(b->run->graph, access);
+        bool defined = !(access->mode & MUSTER_READ) || is_valid_here(table, &area, me, &gone);
+        bool noted = defined && (!(access->mode & MUSTER_WRITE) || mu_coherence_written_area(table, &area, me, open));
         mu_coherence_unlock(table);
         if (!defined) return undefined(b, &gone);
         if (!noted) {
@@ -295,10 +334,27 @@ static mu_bind settle(mu_task_binding *b, const mu_access *accesses, mu_address 
     return MU_BOUND;
 }
 
+/* As find_bound, of an access that is rows. */
+static mu_instance *find_rows_bound(mu_task_binding *b, const mu_access *access, bool write) {
+    mu_coherence *table = &mu_access_buffer(b, access)->coherence;
+    const mu_area area = mu_access_area(b->run->graph, access);
+    int me = b->actor->index;
+    mu_segment gone;
+    mu_coherence_lock(table);
+    mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
+    bool bound = instance && !(instance->evicting && (access->mode & MUSTER_WRITE)) &&
+                 (!(access->mode & MUSTER_READ) || is_valid_here(table, &area, me, &gone));
+    if (bound && write && (access->mode & MUSTER_WRITE))
+        bound = mu_coherence_written_area(table, &area, me, b->actor->timeline.open);
+    mu_coherence_unlock(table);
+    return bound ? instance : NULL;
+}
+
 /* The usual case, an access whose content is where it is needed; mostly nothing has changed since the last look. With `write`, what it
  * writes is noted under the same lock: only when nothing can keep the task from being launched any more, for content that counts as
  * written in an epoch which nothing is in would never be complete. */
 static mu_instance *find_bound(mu_task_binding *b, const mu_access *access, bool write) {
+    if (access->stride) return find_rows_bound(b, access, write);
     mu_coherence *table = &mu_access_buffer(b, access)->coherence;
     int me = b->actor->index;
     uint64_t written = (access->mode & MUSTER_WRITE) ? b->actor->timeline.open : 0;
@@ -432,11 +488,9 @@ void mu_bind_undefine(muster_run *run, const mu_node *node) {
     for (uint32_t i = 0; i < node->access_count; i++) {
         if (!(accesses[i].mode & MUSTER_WRITE)) continue;
         mu_coherence *table = &run->graph->buffers[accesses[i].buffer].buffer->coherence;
+        const mu_area area = mu_access_area(run->graph, &accesses[i]);
         mu_coherence_lock(table);
-        /* Out of host memory: mark more than was lost rather than less. */
-        mu_coherence_changed(table);
-        if (!mu_coherence_undefined(table, accesses[i].low, accesses[i].high))
-            mu_coherence_spoil(table, accesses[i].low, accesses[i].high);
+        mu_coherence_lose_area(table, &area, MUSTER_ANY_DEVICE);
         mu_coherence_unlock(table);
     }
 }

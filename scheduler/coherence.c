@@ -50,8 +50,44 @@ void mu_coherence_hull(const mu_coherence *table, int device, uint64_t *low, uin
     }
 }
 
+/* What of the segment is in the row. */
+static mu_segment *clip(mu_walk *walk, mu_segment *segment) {
+    uint64_t low = mu_area_row(&walk->area, walk->row), high = low + mu_area_width(&walk->area);
+    walk->low = segment->low > low ? segment->low : low;
+    walk->high = segment->high < high ? segment->high : high;
+    return segment;
+}
+
+mu_segment *mu_walk_first(mu_walk *walk, const mu_coherence *table, const mu_area *area) {
+    *walk = (mu_walk){.table = table, .area = *area};
+    return clip(walk, mu_ranges_seek(&table->segments, &walk->cursor, area->low));
+}
+
+mu_segment *mu_walk_next(mu_walk *walk) {
+    uint64_t end = mu_area_row(&walk->area, walk->row) + mu_area_width(&walk->area);
+    if (walk->high < end) return clip(walk, mu_ranges_next(&walk->table->segments, &walk->cursor));
+    if (++walk->row == walk->area.rows) return NULL;
+    return clip(walk, mu_ranges_seek(&walk->table->segments, &walk->cursor, mu_area_row(&walk->area, walk->row)));
+}
+
 static bool is_alike(const mu_segment *a, const mu_segment *b) {
     return a->valid == b->valid && a->undefined == b->undefined && a->zero == b->zero && a->lost_on == b->lost_on;
+}
+
+uint32_t mu_coherence_repeats(const mu_coherence *table, const mu_segment *segment, uint64_t low, uint64_t high,
+                              uint64_t pitch, uint64_t end, int device, uint64_t *stamp) {
+    mu_range_cursor near = {0, 0};
+    uint32_t rows = 1;
+    *stamp = device < 0 ? 0 : segment->stamps[device];
+    if (pitch < high - low) return 1;
+    for (; rows < UINT32_MAX && end - high >= pitch; rows++) {
+        low += pitch;
+        high += pitch;
+        const mu_segment *other = mu_ranges_seek(&table->segments, &near, low);
+        if (other->high < high || !is_alike(segment, other)) break;
+        if (device >= 0 && other->stamps[device] > *stamp) *stamp = other->stamps[device];
+    }
+    return rows;
 }
 
 /* Joins equal neighbours among the segments from the one before `low` to the one behind `high`; a joined segment keeps the later
@@ -99,17 +135,46 @@ static void change_segment(mu_segment *segment, change what, int device, uint64_
     if (device >= 0) segment->stamps[device] = epoch;
 }
 
-static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what, int device, uint64_t epoch) {
-    if (low >= high) return true;
-    mu_range_cursor cursor = {0, 0};
-    mu_segment *segment = mu_ranges_cut(&table->segments, &cursor, low, high);
-    if (!segment) return false;
-    mu_coherence_changed(table);
-    mu_range_cursor at = cursor;
-    for (; segment && segment->low < high; segment = mu_coherence_next(table, &at))
+/* The segments of a row become apart, are changed, and join what they are like then. */
+static void change_row(mu_coherence *table, mu_range_cursor *near, uint64_t low, uint64_t high, change what, int device,
+                       uint64_t epoch) {
+    mu_segment *segment = mu_ranges_seek(&table->segments, near, low);
+    for (mu_range_cursor at = *near; segment && segment->low < high; segment = mu_coherence_next(table, &at))
         change_segment(segment, what, device, epoch);
-    join_alike(table, cursor, low, high);
+    join_alike(table, *near, low, high);
+}
+
+static bool update(mu_coherence *table, uint64_t low, uint64_t high, change what, int device, uint64_t epoch) {
+    mu_range_cursor near = {0, 0};
+    if (low >= high) return true;
+    if (!mu_ranges_cut(&table->segments, &near, low, high)) return false;
+    mu_coherence_changed(table);
+    change_row(table, &near, low, high, what, device, epoch);
     return true;
+}
+
+/* All rows are cut before the first is changed. */
+static bool update_area(mu_coherence *table, const mu_area *area, change what, int device, uint64_t epoch) {
+    if (area->rows == 1) return update(table, area->low, area->high, what, device, epoch);
+    mu_range_cursor near = {0, 0};
+    uint64_t width = mu_area_width(area);
+    uint32_t row = 0;
+    while (row < area->rows) {
+        uint64_t low = mu_area_row(area, row);
+        if (!mu_ranges_cut(&table->segments, &near, low, low + width)) break;
+        row++;
+    }
+    bool cut = row == area->rows;
+    if (cut) mu_coherence_changed(table);
+    if (cut) table->pitch = area->pitch;
+    while (row-- > 0) {
+        uint64_t low = mu_area_row(area, row);
+        if (cut)
+            change_row(table, &near, low, low + width, what, device, epoch);
+        else
+            join_alike(table, near, low, low + width);
+    }
+    return cut;
 }
 
 bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch) {
@@ -123,8 +188,26 @@ bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int 
     return update(table, low, high, WRITTEN, device, epoch);
 }
 
+bool mu_coherence_written_area(mu_coherence *table, const mu_area *area, int device, uint64_t epoch) {
+    /* Likewise, row by row; stamps that are raised in vain only make readers wait longer. */
+    mu_range_cursor near = {0, 0};
+    for (uint32_t row = 0; row < area->rows; row++) {
+        uint64_t low = mu_area_row(area, row);
+        mu_segment *segment = mu_ranges_seek(&table->segments, &near, low);
+        if (device < 0 || segment->low != low || segment->high != low + mu_area_width(area) ||
+            segment->valid != MU_LOCATION_DEVICE(device) || segment->undefined || segment->zero)
+            return update_area(table, area, WRITTEN, device, epoch);
+        segment->stamps[device] = epoch;
+    }
+    return true;
+}
+
 bool mu_coherence_copied(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch) {
     return update(table, low, high, COPIED, device, epoch);
+}
+
+bool mu_coherence_copied_area(mu_coherence *table, const mu_area *area, int device, uint64_t epoch) {
+    return update_area(table, area, COPIED, device, epoch);
 }
 
 bool mu_coherence_dropped(mu_coherence *table, uint64_t low, uint64_t high, int device) {
@@ -135,16 +218,13 @@ bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high) {
     return update(table, low, high, UNDEFINED, MUSTER_ANY_DEVICE, 0);
 }
 
-bool mu_coherence_lost(mu_coherence *table, uint64_t low, uint64_t high, int device) {
-    return update(table, low, high, LOST, device, 0);
-}
-
-void mu_coherence_spoil(mu_coherence *table, uint64_t low, uint64_t high) {
+void mu_coherence_lose_area(mu_coherence *table, const mu_area *area, int device) {
+    change what = device < 0 ? UNDEFINED : LOST;
+    if (update_area(table, area, what, device, 0)) return;
     mu_coherence_changed(table);
-    mu_range_cursor at;
-    mu_segment *segment = mu_coherence_first(table, &at, low);
-    for (; segment && segment->low < high; segment = mu_coherence_next(table, &at))
-        change_segment(segment, UNDEFINED, MUSTER_ANY_DEVICE, 0);
+    mu_walk walk;
+    for (mu_segment *segment = mu_walk_first(&walk, table, area); segment; segment = mu_walk_next(&walk))
+        change_segment(segment, what, device, 0);
 }
 
 void mu_coherence_lose_device(mu_coherence *table, int device) {

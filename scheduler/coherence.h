@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "device/device.h"
+#include "scheduler/area.h"
 #include "scheduler/ranges.h"
 
 typedef uint64_t mu_location_mask;
@@ -76,7 +77,8 @@ typedef struct mu_coherence {
      * order of jobs allows as it does under the lock. */
     atomic_uint_fast64_t version;
     uint32_t device_count;
-    mu_ranges segments;      /* of mu_segment, covering [0, bytes) */
+    mu_ranges segments; /* of mu_segment, covering [0, bytes) */
+    uint64_t pitch; /* of the rows that were noted last: how content of the buffer repeats, as a hint. 0: none were */
     mu_instance **instances; /* one list per device */
     mu_sight *sights;        /* one per device */
 } mu_coherence;
@@ -127,6 +129,23 @@ static inline mu_segment *mu_coherence_next(const mu_coherence *table, mu_range_
     return mu_ranges_next(&table->segments, cursor);
 }
 
+/* A walk over the segments that an area meets: `for (s = mu_walk_first(&walk, ...); s; s = mu_walk_next(&walk))`. */
+typedef struct mu_walk {
+    const mu_coherence *table;
+    mu_area area;
+    uint32_t row;
+    uint64_t low, high; /* what of the segment is in this row */
+    mu_range_cursor cursor;
+} mu_walk;
+mu_segment *mu_walk_first(mu_walk *walk, const mu_coherence *table, const mu_area *area);
+mu_segment *mu_walk_next(mu_walk *walk);
+
+/* How many rows from [low, high) on, a part of the segment, each a pitch behind the one before and none reaching behind `end`, are in
+ * segments like this one; at least 1. *stamp becomes the latest stamp of `device` in them (0 for the
+ * host, MUSTER_ANY_DEVICE). */
+uint32_t mu_coherence_repeats(const mu_coherence *table, const mu_segment *segment, uint64_t low, uint64_t high,
+                              uint64_t pitch, uint64_t end, int device, uint64_t *stamp);
+
 /* The instance of device `device` that covers [low, high), or NULL. */
 mu_instance *mu_coherence_instance(const mu_coherence *table, int device, uint64_t low, uint64_t high);
 
@@ -137,14 +156,14 @@ void mu_coherence_hull(const mu_coherence *table, int device, uint64_t *low, uin
  * nothing changed. */
 /* [low, high) was written by device `device` in `epoch`, or by the host (device MUSTER_ANY_DEVICE): the only valid copy. */
 bool mu_coherence_written(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
+bool mu_coherence_written_area(mu_coherence *table, const mu_area *area, int device, uint64_t epoch);
 /* A copy of [low, high) arrived: one more valid location. Segments that are undefined stay so. */
 bool mu_coherence_copied(mu_coherence *table, uint64_t low, uint64_t high, int device, uint64_t epoch);
+bool mu_coherence_copied_area(mu_coherence *table, const mu_area *area, int device, uint64_t epoch);
 /* The content of [low, high) is lost. */
 bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high);
-/* Without memory for that: every segment that [low, high) meets is lost as a whole. Cannot fail. */
-void mu_coherence_spoil(mu_coherence *table, uint64_t low, uint64_t high);
-/* The same because `device` was lost, which would have written it. */
-bool mu_coherence_lost(mu_coherence *table, uint64_t low, uint64_t high, int device);
+/* The same, because its writer failed (MUSTER_ANY_DEVICE) or `device` was lost. Cannot fail: without memory, more is lost than that. */
+void mu_coherence_lose_area(mu_coherence *table, const mu_area *area, int device);
 /* `device` is lost: its copies of the whole buffer are, and what was valid there alone is undefined. Cannot fail. */
 void mu_coherence_lose_device(mu_coherence *table, int device);
 /* Reports that the segment is undefined, and why: DATA_UNDEFINED. */

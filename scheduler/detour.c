@@ -40,17 +40,16 @@ static void fetched(mu_fetch *fetch) {
     mu_actor_post_call(detour->actor, &detour->call);
 }
 
-mu_detour *mu_detour_take(mu_actor *actor, muster_buffer *buffer, uint64_t low, uint64_t high, muster_error *error) {
+mu_detour *mu_detour_take(mu_actor *actor, muster_buffer *buffer, const mu_area *area, muster_error *error) {
     for (mu_detour *detour = actor->detours; detour; detour = detour->next)
-        if (detour->buffer == buffer && detour->fetch->ranges[0].low < high && low < detour->fetch->ranges[0].high)
-            return detour;
+        if (detour->buffer == buffer && mu_areas_overlap(&detour->fetch->ranges[0].area, area)) return detour;
     mu_detour *detour = mu_alloc_zeroed(1, sizeof *detour);
     if (!detour) {
         mu_fail_host_memory(error, "a copy by way of the host", sizeof *detour);
         return NULL;
     }
     if (mu_fetch_create(actor->runtime, 1, &detour->fetch, error)) goto free_detour;
-    detour->fetch->ranges[0] = (mu_fetch_range){buffer, low, high, MUSTER_READ};
+    detour->fetch->ranges[0] = (mu_fetch_range){buffer, *area, MUSTER_READ};
     detour->fetch->after = after_nothing; /* but what each piece is stamped with */
     detour->fetch->done = fetched;
     detour->fetch->user = detour;

@@ -7,8 +7,8 @@
 
 #include "scheduler/actor.h"
 
-/* The detour that brings some of the range to the host already, or a new one for all of it. NULL: `error` is filled. */
-mu_detour *mu_detour_take(mu_actor *actor, muster_buffer *buffer, uint64_t low, uint64_t high, muster_error *error);
+/* The detour that brings some of the area to the host already, or a new one for all of it. NULL: `error` is filled. */
+mu_detour *mu_detour_take(mu_actor *actor, muster_buffer *buffer, const mu_area *area, muster_error *error);
 /* The task goes back to the ready tasks when the content is on the host, or ends if it did not get there. */
 void mu_detour_wait(mu_actor *actor, mu_detour *detour, mu_task *task);
 

@@ -24,9 +24,44 @@ static muster_status name_argument(muster_error *error, muster_status status, ui
     return mu_fail(error, status, "argument %u: %.460s", index, told.message);
 }
 
+uint64_t mu_arg_row_bytes(const muster_arg *arg, uint32_t extent) {
+    uint64_t width = mu_arg_bytes(arg) - (arg->rows - 1) * arg->pitch_bytes;
+    if (arg->rows > 1 && width > arg->pitch_bytes) width = arg->pitch_bytes;
+    unsigned __int128 slices = (unsigned __int128)extent * arg->slice_bytes;
+    return slices < width ? (uint64_t)slices : width;
+}
+
+/* Every slice has a part of each row, and all rows are in the range. */
+static muster_status check_pitch(const muster_graph *graph, const muster_arg *arg, uint32_t index, uint32_t extent,
+                                 muster_error *error) {
+    uint64_t bytes = mu_arg_bytes(arg);
+    if (arg->rows == 0)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "argument %u has a pitch of %llu bytes and 0 rows; set rows to how often the pitch repeats",
+                       index, (unsigned long long)arg->pitch_bytes);
+    unsigned __int128 before_last = (unsigned __int128)(arg->rows - 1) * arg->pitch_bytes;
+    unsigned __int128 before_end = (unsigned __int128)(extent - 1) * arg->slice_bytes;
+    if (arg->rows > 1 && before_end >= arg->pitch_bytes)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "argument %u has a pitch of %llu bytes, which is not enough for %u slices of %llu bytes in each "
+                       "row (the last may be short but not empty); give the bytes from one row to the next",
+                       index, (unsigned long long)arg->pitch_bytes, extent, (unsigned long long)arg->slice_bytes);
+    if (before_last + before_end >= bytes)
+        return mu_fail(error, MUSTER_BUFFER_TOO_SMALL,
+                       "argument %u has %llu bytes, which is not enough for %u rows at a pitch of %llu bytes with %u "
+                       "slices of %llu bytes (the last may be short but not empty); enlarge the buffer or shrink the "
+                       "grid",
+                       index, (unsigned long long)bytes, arg->rows, (unsigned long long)arg->pitch_bytes, extent,
+                       (unsigned long long)arg->slice_bytes);
+    if (graph->stride_count >= MU_STRIDES_MAX)
+        return mu_fail(error, MUSTER_LIMIT_REACHED, "the graph has %zu different pitches and numbers of rows; split it",
+                       graph->stride_count);
+    return MUSTER_OK;
+}
+
 /* The cut of one buffer argument of a sharded dispatch over `extent` slices. */
-static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t extent, bool several,
-                               muster_error *error) {
+static muster_status check_cut(const muster_graph *graph, const muster_arg *arg, uint32_t index, uint32_t extent,
+                               bool several, muster_error *error) {
     uint64_t bytes = mu_arg_bytes(arg);
     switch (arg->cut) {
         case MUSTER_CUT_REPLICATE:
@@ -49,6 +84,7 @@ static muster_status check_cut(const muster_arg *arg, uint32_t index, uint32_t e
                                "argument %u is cut in blocks of 0 bytes; set slice_bytes to what one block of the grid "
                                "uses",
                                index);
+            if (arg->rows || arg->pitch_bytes) return check_pitch(graph, arg, index, extent, error);
             if ((unsigned __int128)(extent - 1) * arg->slice_bytes >= bytes)
                 return mu_fail(error, MUSTER_BUFFER_TOO_SMALL,
                                "argument %u has %llu bytes, which is not enough for %u slices of %llu bytes (the last "
@@ -98,7 +134,7 @@ static muster_status check_buffer_arg(const muster_graph *graph, const muster_di
     if (status || !sharded(dispatch)) return status;
     uint32_t devices = graph->handle.runtime->device_count;
     uint32_t parts = dispatch->max_shards ? dispatch->max_shards : devices;
-    return check_cut(&dispatch->args[index], index, extent, parts > 1 && extent > 1, error);
+    return check_cut(graph, &dispatch->args[index], index, extent, parts > 1 && extent > 1, error);
 }
 
 muster_status mu_arg_check_scratch(const muster_arg *arg, uint32_t index, muster_error *error) {

@@ -1,6 +1,6 @@
 /* Copies from a device to the host memory of buffers: the one place that starts them, and that asks whether they are over.
  *
- * A *piece* is a range of a buffer whose content one device has; it is planned by any thread, which pins its source. A *download*
+ * A *piece* is an area of a buffer whose content one device has; it is planned by any thread, which pins its source. A *download*
  * is what one device copies for one purpose (a fetch, a write-back): pieces join it as they are started, by that device's worker,
  * and it is over when all of them are. No two pieces of a buffer that overlap are copied at the same time, and none that the host
  * has already: who comes second waits, and finds the bytes there.
@@ -16,7 +16,7 @@
 struct mu_piece {
     mu_piece *next;
     muster_buffer *buffer; /* whoever plans the piece holds a reference */
-    uint64_t low, high;
+    mu_area area;
     uint64_t stamp;        /* the epoch of the device's dispatch lane behind which the content is there */
     mu_instance *instance; /* pinned */
     mu_piece *copied_next; /* among the buffer's pieces that are being copied; under its table's lock */
@@ -25,7 +25,8 @@ struct mu_piece {
 };
 
 /* Any thread, with the lock of the buffer's table held. Adds pieces for [low, high), a part of the segment, which is valid on
- * `device`, to the list: one for each instance. OUT_OF_HOST_MEMORY. */
+ * `device`, to the list: one for each instance. What repeats a piece of the list at the table's pitch becomes a row of that.
+ * OUT_OF_HOST_MEMORY. */
 muster_status mu_pieces_add(mu_piece **list, muster_buffer *buffer, const mu_segment *segment, int device, uint64_t low,
                             uint64_t high, muster_error *error);
 /* Any thread. Frees pieces that were not started. */
@@ -48,7 +49,7 @@ typedef enum mu_download_start {
 
 /* The rest is called by the device's worker. */
 /* The first piece of the list *link. When it is started or needless it is out of the list; of a piece that the host has in part, what
- * it lacks after the part that was started is in its place. */
+ * comes after the part that was started is in its place. */
 mu_download_start mu_download_add(mu_actor *actor, mu_download *download, mu_piece **link, muster_error *error);
 
 /* Whether everything that was started is in the host memory, or has failed (download->failure). An error is the device's loss:

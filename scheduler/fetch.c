@@ -120,18 +120,17 @@ static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, mu
     mu_coherence *table = &range->buffer->coherence;
     muster_status status = MUSTER_OK;
     mu_coherence_lock(table);
-    mu_range_cursor at;
-    const mu_segment *segment = mu_coherence_first(table, &at, range->low);
-    for (; !status && segment && segment->low < range->high; segment = mu_coherence_next(table, &at)) {
+    mu_walk walk;
+    const mu_segment *segment = mu_walk_first(&walk, table, &range->area);
+    for (; !status && segment; segment = mu_walk_next(&walk)) {
         if (segment->zero || (segment->valid & MU_LOCATION_HOST)) continue;
         int source =
             segment->undefined ? MUSTER_ANY_DEVICE : mu_choose_source(fetch->runtime, segment, ~MU_LOCATION_HOST);
         if (source == MUSTER_ANY_DEVICE)
             status = mu_segment_fail(segment, error);
         else
-            status = mu_pieces_add(&fetch->parts[source].pieces, range->buffer, segment, source,
-                                   segment->low > range->low ? segment->low : range->low,
-                                   segment->high < range->high ? segment->high : range->high, error);
+            status =
+                mu_pieces_add(&fetch->parts[source].pieces, range->buffer, segment, source, walk.low, walk.high, error);
     }
     mu_coherence_unlock(table);
     return status;
@@ -162,9 +161,9 @@ void mu_fetch_plan(mu_fetch *fetch) {
 /* ------------------------------------------------------------------------------------------------------ what it means -- */
 
 static muster_status check_defined(const mu_coherence *table, const mu_fetch_range *range, muster_error *error) {
-    mu_range_cursor at;
-    const mu_segment *segment = mu_coherence_first(table, &at, range->low);
-    for (; segment && segment->low < range->high; segment = mu_coherence_next(table, &at))
+    mu_walk walk;
+    const mu_segment *segment = mu_walk_first(&walk, table, &range->area);
+    for (; segment; segment = mu_walk_next(&walk))
         if (segment->undefined) return mu_segment_fail(segment, error);
     return MUSTER_OK;
 }
@@ -177,7 +176,7 @@ muster_status mu_fetch_settle(mu_fetch *fetch, muster_error *error) {
         mu_coherence *table = &range->buffer->coherence;
         mu_coherence_lock(table);
         status = check_defined(table, range, error);
-        if (!status && !mu_coherence_copied(table, range->low, range->high, MUSTER_ANY_DEVICE, 0))
+        if (!status && !mu_coherence_copied_area(table, &range->area, MUSTER_ANY_DEVICE, 0))
             status = mu_fail_host_memory(error, "the range table of a buffer", sizeof(mu_segment));
         mu_coherence_unlock(table);
     }
@@ -191,7 +190,7 @@ muster_status mu_fetch_wrote(mu_fetch *fetch, muster_error *error) {
         if (!(range->access & MUSTER_WRITE)) continue;
         mu_coherence *table = &range->buffer->coherence;
         mu_coherence_lock(table);
-        noted = mu_coherence_written(table, range->low, range->high, MUSTER_ANY_DEVICE, 0);
+        noted = mu_coherence_written_area(table, &range->area, MUSTER_ANY_DEVICE, 0);
         mu_coherence_unlock(table);
     }
     return noted ? MUSTER_OK : mu_fail_host_memory(error, "the range table of a buffer", sizeof(mu_segment));

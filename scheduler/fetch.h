@@ -14,8 +14,8 @@ typedef struct mu_fetch mu_fetch;
 
 typedef struct mu_fetch_range {
     muster_buffer *buffer; /* the user holds a reference */
-    uint64_t low, high;    /* not empty */
-    muster_access access;  /* content is brought for MUSTER_READ */
+    mu_area area;
+    muster_access access; /* content is brought for MUSTER_READ */
 } mu_fetch_range;
 
 /* What one device does for a fetch. */

@@ -80,6 +80,7 @@ void mu_graph_release(muster_graph *graph) {
     mu_free(graph->leads);
     while (graph->spread_count) mu_free(graph->spreads[--graph->spread_count]);
     mu_free(graph->spreads);
+    mu_free(graph->strides);
     mu_free(graph->preds);
     mu_free(graph->succs);
     mu_free(graph->roots);
@@ -111,6 +112,7 @@ mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
                            .spreads = graph->spread_count,
                            .callbacks = graph->callback_count,
                            .shapes = graph->shape_count,
+                           .strides = graph->stride_count,
                            .value_bytes = graph->values->bytes,
                            .host_nodes = graph->host_node_count};
 }
@@ -196,6 +198,7 @@ void mu_graph_rewind(muster_graph *graph, const mu_graph_mark *mark) {
     while (graph->spread_count > mark->spreads) mu_free(graph->spreads[--graph->spread_count]);
     graph->callback_count = mark->callbacks;
     drop_shapes(graph, mark->shapes);
+    graph->stride_count = mark->strides;
     graph->node_count = mark->nodes;
     graph->job_count = mark->jobs;
     graph->access_count = mark->accesses;
@@ -255,9 +258,22 @@ bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buff
     if (index == UINT32_MAX ||
         !mu_grow(&graph->accesses, &graph->access_capacity, graph->access_count + 1, sizeof *graph->accesses))
         return false;
-    graph->accesses[graph->access_count++] = (mu_access){low, high, index, (uint8_t)mode, exact};
+    graph->accesses[graph->access_count++] = (mu_access){low, high, index, (uint8_t)mode, exact, 0};
     if (mode & MUSTER_WRITE) graph->buffers[index].writes = true;
     node->access_count++;
+    return true;
+}
+
+bool mu_graph_set_stride(muster_graph *graph, uint64_t pitch, uint32_t rows) {
+    size_t i = graph->stride_count; /* the latest is the likeliest */
+    while (i > 0 && (graph->strides[i - 1].pitch != pitch || graph->strides[i - 1].rows != rows)) i--;
+    if (i == 0) {
+        if (!mu_grow(&graph->strides, &graph->stride_capacity, graph->stride_count + 1, sizeof *graph->strides))
+            return false;
+        graph->strides[graph->stride_count++] = (mu_stride){pitch, rows};
+        i = graph->stride_count;
+    }
+    graph->accesses[graph->access_count - 1].stride = (uint16_t)i;
     return true;
 }
 

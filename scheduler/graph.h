@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "scheduler/area.h"
 #include "scheduler/handle.h"
 
 #define MU_NONE UINT32_MAX /* no node */
@@ -26,13 +27,22 @@ typedef enum mu_node_kind {
     MU_NODE_HOST
 } mu_node_kind;
 
-/* One buffer range that a node accesses. */
+/* What a node accesses of a buffer: a range, or rows in it (mu_access_area). A device holds the range, from the first row to the last;
+ * what lies between the rows is nothing to the node. */
 typedef struct mu_access {
     uint64_t low, high; /* not empty */
     uint32_t buffer;    /* index in the graph's buffers */
     uint8_t mode;       /* muster_access */
     bool exact;         /* one device needs only this range: never copy the whole buffer there for it */
+    uint16_t stride;    /* in the graph's strides, plus 1; 0: the whole range */
 } mu_access;
+
+/* How rows of an access follow each other. Few graphs have more than one or two. */
+typedef struct mu_stride {
+    uint64_t pitch;
+    uint32_t rows; /* more than one */
+} mu_stride;
+enum { MU_STRIDES_MAX = 4096 }; /* from so many on no dispatch with strides is added */
 
 /* One kernel parameter: the address of an access, or a value. */
 typedef struct mu_parameter {
@@ -191,6 +201,8 @@ struct muster_graph {
     size_t lead_count, lead_capacity;
     mu_spread **spreads; /* by job */
     size_t spread_count, spread_capacity;
+    mu_stride *strides; /* different ones */
+    size_t stride_count, stride_capacity;
 
     uint32_t *preds, *succs, *roots; /* set by sealing */
     size_t pred_total, root_count;
@@ -199,7 +211,7 @@ struct muster_graph {
 /* How much was there before a job was added, to take it back on failure. */
 typedef struct mu_graph_mark {
     size_t nodes, jobs, accesses, parameters, edges, buffers, kernels, extras, phases, counters, scratches, leads,
-        spreads, callbacks, shapes;
+        spreads, callbacks, shapes, strides;
     uint32_t value_bytes, host_nodes;
 } mu_graph_mark;
 
@@ -211,6 +223,8 @@ bool mu_graph_add_job(muster_graph *graph, muster_job *job);
 mu_node *mu_graph_add_node(muster_graph *graph, mu_node_kind kind, muster_job job, int pin);
 bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buffer, muster_access mode, uint64_t low,
                          uint64_t high, bool exact);
+/* The last access becomes one of `rows` rows that end with its range, each a pitch behind the one before. */
+bool mu_graph_set_stride(muster_graph *graph, uint64_t pitch, uint32_t rows);
 bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access, uint64_t lead);
 bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived);
 bool mu_graph_add_scratch(muster_graph *graph, mu_node *node, uint64_t bytes);
@@ -230,6 +244,12 @@ void mu_counter_free(mu_counter *counter); /* scheduler/extra.c */
 
 static inline const mu_extra *mu_node_extra(const muster_graph *graph, const mu_node *node) {
     return node->as.dispatch->extra ? &graph->extras[node->as.dispatch->extra - 1] : NULL;
+}
+
+static inline mu_area mu_access_area(const muster_graph *graph, const mu_access *access) {
+    if (!access->stride) return mu_area_of(access->low, access->high);
+    const mu_stride *stride = &graph->strides[access->stride - 1];
+    return (mu_area){access->low, access->high - (stride->rows - 1) * stride->pitch, stride->pitch, stride->rows};
 }
 
 static inline bool mu_node_is_host(const mu_node *node) { return node->kind >= MU_NODE_READ_BACK; }

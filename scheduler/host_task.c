@@ -65,7 +65,7 @@ static muster_status call_back(mu_host_task *h, muster_error *error) {
     const mu_node *node = node_of(h);
     void *pointers[MU_MAX_PARAMETERS];
     for (uint32_t i = 0; i < h->fetch->range_count; i++)
-        pointers[i] = (char *)h->fetch->ranges[i].buffer->host + h->fetch->ranges[i].low;
+        pointers[i] = (char *)h->fetch->ranges[i].buffer->host + h->fetch->ranges[i].area.low;
     const mu_callback *callback = &h->run->graph->callbacks[node->as.call.callback];
     muster_error told;
     memset(&told, 0, sizeof told);
@@ -138,7 +138,7 @@ static muster_status make_task(muster_run *run, const muster_graph *graph, const
     h->fetch->after = h->after;
     for (uint32_t i = 0; i < node->access_count; i++) {
         const mu_access *access = &graph->accesses[node->access_first + i];
-        h->fetch->ranges[i] = (mu_fetch_range){graph->buffers[access->buffer].buffer, access->low, access->high,
+        h->fetch->ranges[i] = (mu_fetch_range){graph->buffers[access->buffer].buffer, mu_access_area(graph, access),
                                                (muster_access)access->mode};
     }
     return MUSTER_OK;

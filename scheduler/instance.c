@@ -218,23 +218,33 @@ static mu_bind allocate(mu_task_binding *b, uint64_t bytes, mu_instance **out) {
     return MU_BOUND;
 }
 
+/* The first content from *low on that is valid here; what is not, and costs less to copy than another call, goes along. */
+static bool next_valid(const mu_task_binding *b, mu_coherence *table, uint64_t *low, uint64_t *high, uint64_t end) {
+    const mu_location_mask me = MU_LOCATION_DEVICE(b->actor->index);
+    bool found = false;
+    if (*low == end) return false;
+    mu_coherence_lock(table);
+    mu_range_cursor at;
+    const mu_segment *segment = mu_coherence_first(table, &at, *low);
+    for (; segment && segment->low < end; segment = mu_coherence_next(table, &at)) {
+        if (!(segment->valid & me)) continue;
+        if (found && segment->low - *high > MU_COPY_GAP_BYTES) break;
+        if (!found && segment->low > *low) *low = segment->low;
+        *high = segment->high < end ? segment->high : end;
+        found = true;
+    }
+    mu_coherence_unlock(table);
+    return found;
+}
+
 static void move_content(mu_task_binding *b, mu_coherence *table, const mu_instance *to, mu_instance *from,
                          muster_status *status) {
-    int me = b->actor->index;
-    uint64_t at = from->low;
-    while (!*status && at < from->high) {
-        mu_coherence_lock(table);
-        const mu_segment segment = *mu_coherence_find(table, at);
-        mu_coherence_unlock(table);
-        uint64_t end = segment.high < from->high ? segment.high : from->high;
-        if (segment.valid & MU_LOCATION_DEVICE(me)) {
-            mu_bursts_flush(b->actor);
-            *status = mu_copy_within(b->actor->device, MU_LANE_DISPATCH, to->address + (at - to->low),
-                                     from->address + (at - from->low), end - at, b->error);
-            b->calls++;
-            from->last_use = b->actor->timeline.open;
-        }
-        at = end;
+    for (uint64_t low = from->low, high; !*status && next_valid(b, table, &low, &high, from->high); low = high) {
+        mu_bursts_flush(b->actor);
+        *status = mu_copy_within(b->actor->device, MU_LANE_DISPATCH, to->address + (low - to->low),
+                                 from->address + (low - from->low), high - low, b->error);
+        b->calls++;
+        from->last_use = b->actor->timeline.open;
     }
 }
 

@@ -25,11 +25,11 @@ uint64_t mu_loss_devices(const muster_runtime *runtime) {
 
 bool mu_loss_has(const muster_runtime *runtime, int device) { return mu_loss_devices(runtime) >> device & 1; }
 
-static void mark(mu_losses *losses, muster_buffer *buffer, uint64_t low, uint64_t high, int device, uint64_t epoch) {
+static void mark(mu_losses *losses, muster_buffer *buffer, const mu_area *area, int device, uint64_t epoch) {
     pthread_mutex_lock(&losses->lock);
     uint64_t serial = atomic_load_explicit(&losses->serial, memory_order_relaxed) + 1;
     if (mu_grow(&losses->marks, &losses->capacity, losses->count + 1, sizeof *losses->marks))
-        losses->marks[losses->count++] = (mu_loss_mark){buffer, low, high, epoch, serial, device};
+        losses->marks[losses->count++] = (mu_loss_mark){buffer, *area, epoch, serial, device};
     else
         losses->unmarked = serial;
     atomic_store_explicit(&losses->serial, serial, memory_order_release);
@@ -53,9 +53,11 @@ static bool is_hit(mu_actor *actor, const muster_run *run, const mu_node *node, 
     for (size_t m = losses->count; !hit && m-- > 0 && losses->marks[m].serial > known;) {
         const mu_loss_mark *lost = &losses->marks[m];
         if (waited_for(actor, number, lost->device) < lost->epoch) continue;
-        for (uint32_t i = 0; !hit && i < node->access_count; i++)
-            hit = run->graph->buffers[accesses[i].buffer].buffer == lost->buffer && accesses[i].low < lost->high &&
-                  lost->low < accesses[i].high;
+        for (uint32_t i = 0; !hit && i < node->access_count; i++) {
+            const mu_area area = mu_access_area(run->graph, &accesses[i]);
+            hit =
+                run->graph->buffers[accesses[i].buffer].buffer == lost->buffer && mu_areas_overlap(&area, &lost->area);
+        }
         if (hit) *device = lost->device;
     }
     pthread_mutex_unlock(&losses->lock);
@@ -64,20 +66,15 @@ static bool is_hit(mu_actor *actor, const muster_run *run, const mu_node *node, 
 
 void mu_loss_undefine(mu_actor *actor, muster_run *run, const mu_node *node, uint64_t epoch) {
     const mu_access *accesses = &run->graph->accesses[node->access_first];
-    bool lost = actor->lost;
+    int why = actor->lost ? actor->index : MUSTER_ANY_DEVICE;
     for (uint32_t i = 0; i < node->access_count; i++) {
         if (!(accesses[i].mode & MUSTER_WRITE)) continue;
         muster_buffer *buffer = run->graph->buffers[accesses[i].buffer].buffer;
-        mu_coherence *table = &buffer->coherence;
-        uint64_t low = accesses[i].low, high = accesses[i].high;
-        mu_coherence_lock(table);
-        mu_coherence_changed(table);
-        bool noted =
-            lost ? mu_coherence_lost(table, low, high, actor->index) : mu_coherence_undefined(table, low, high);
-        /* Out of host memory: mark more than was lost rather than less. */
-        if (!noted) mu_coherence_spoil(table, low, high);
-        mu_coherence_unlock(table);
-        mark(&actor->runtime->losses, buffer, low, high, actor->index, epoch);
+        const mu_area area = mu_access_area(run->graph, &accesses[i]);
+        mu_coherence_lock(&buffer->coherence);
+        mu_coherence_lose_area(&buffer->coherence, &area, why);
+        mu_coherence_unlock(&buffer->coherence);
+        mark(&actor->runtime->losses, buffer, &area, actor->index, epoch);
     }
     atomic_store_explicit(&actor->runtime->losses.any, true, memory_order_relaxed);
     atomic_store_explicit(&run->failed_late, true, memory_order_relaxed);
@@ -106,9 +103,8 @@ static void judge_transfer(mu_actor *actor, const mu_transfer *transfer, uint64_
     mu_coherence *table = &transfer->buffer->coherence;
     mu_coherence_lock(table);
     mu_coherence_changed(table);
-    mu_range_cursor at;
-    mu_segment *segment = mu_coherence_first(table, &at, transfer->low);
-    for (; segment && segment->low < transfer->high; segment = mu_coherence_next(table, &at)) {
+    mu_walk walk;
+    for (mu_segment *segment = mu_walk_first(&walk, table, &transfer->area); segment; segment = mu_walk_next(&walk)) {
         /* Whoever wrote it since came after us, touches the mark, and fails too. */
         if (!(segment->valid & MU_LOCATION_DEVICE(actor->index)) || segment->stamps[actor->index] < number) continue;
         /* Other devices may have it from here. What the host has is right: nothing comes there that is not judged. */
@@ -118,7 +114,7 @@ static void judge_transfer(mu_actor *actor, const mu_transfer *transfer, uint64_
         segment->lost_on = (int16_t)(transfer->from + 1);
     }
     mu_coherence_unlock(table);
-    mark(&actor->runtime->losses, transfer->buffer, transfer->low, transfer->high, actor->index, number);
+    mark(&actor->runtime->losses, transfer->buffer, &transfer->area, actor->index, number);
 }
 
 static bool predecessor_failed(muster_run *run, const mu_node *node) {

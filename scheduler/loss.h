@@ -9,9 +9,9 @@
  *
  * Others may have enqueued work behind epochs of the lost device that never completed: the driver lets such work run, on garbage.
  * So a complete epoch is *judged* before it counts as done (mu_timeline): only when every epoch of other devices that its device
- * had waited for is done, for then every loss that it can depend on is known. What was lost is kept as *marks*: a range of a
+ * had waited for is done, for then every loss that it can depend on is known. What was lost is kept as *marks*: an area of a
  * buffer, and the epoch of the device in which it was lost. A task fails if one of its predecessors has, or if it touches a marked
- * range, its epoch comes after the marked one, and it was bound before the mark was made (later ones find the range undefined).
+ * area, its epoch comes after the marked one, and it was bound before the mark was made (later ones find the range undefined).
  * What it would have written is marked in turn.
  *
  * Order: a loss is first noted in the range tables, then in the marks, then in the timeline. */
@@ -22,7 +22,7 @@
 
 typedef struct mu_loss_mark {
     muster_buffer *buffer; /* compared only: it may be gone */
-    uint64_t low, high;
+    mu_area area;
     uint64_t epoch; /* of `device` */
     uint64_t serial;
     int device;

@@ -47,15 +47,13 @@ static void count_missing(const muster_runtime *runtime, const muster_graph *gra
         mu_location_mask holders = 0;
         mu_coherence *table = &graph->buffers[access->buffer].buffer->coherence;
         mu_coherence_lock(table);
-        mu_range_cursor at;
-        const mu_segment *segment = mu_coherence_first(table, &at, access->low);
-        for (; segment && segment->low < access->high; segment = mu_coherence_next(table, &at)) {
+        const mu_area area = mu_access_area(graph, access);
+        mu_walk walk;
+        for (const mu_segment *segment = mu_walk_first(&walk, table, &area); segment; segment = mu_walk_next(&walk)) {
             if (segment->zero || segment->undefined) continue;
             holders |= segment->valid & ~MU_LOCATION_HOST;
             if (!(access->mode & MUSTER_READ)) continue;
-            uint64_t low = segment->low > access->low ? segment->low : access->low;
-            uint64_t high = segment->high < access->high ? segment->high : access->high;
-            count_segment(runtime, segment, high - low, of);
+            count_segment(runtime, segment, walk.high - walk.low, of);
         }
         mu_coherence_unlock(table);
         for (uint32_t d = 0; d < runtime->device_count; d++)

@@ -42,23 +42,20 @@ static bool add_pred(sealing *s, uint32_t node, uint32_t pred) {
     return true;
 }
 
-/* The first piece of the range, which ends where pieces do. NULL: out of host memory. */
-static piece *open_range(sealing *s, const mu_access *access, mu_range_cursor *at) {
+static mu_ranges *open_track(sealing *s, const mu_access *access) {
     mu_ranges *track = &s->tracks[access->buffer];
-    if (!track->chunk_count) {
-        piece *whole = mu_ranges_init(track, s->graph->buffers[access->buffer].buffer->bytes, sizeof(piece));
-        if (!whole) return NULL;
-        whole->writer = whole->readers = MU_NONE;
-    }
-    return mu_ranges_cut(track, at, access->low, access->high);
+    if (track->chunk_count) return track;
+    piece *whole = mu_ranges_init(track, s->graph->buffers[access->buffer].buffer->bytes, sizeof(piece));
+    if (!whole) return NULL;
+    whole->writer = whole->readers = MU_NONE;
+    return track;
 }
 
-static bool read_range(sealing *s, uint32_t node, const mu_access *access) {
-    if (!s->graph->buffers[access->buffer].writes) return true;
-    mu_range_cursor at = {0, 0};
-    piece *p = open_range(s, access, &at);
+static bool read_range(sealing *s, uint32_t node, mu_ranges *track, mu_range_cursor *near, uint64_t low,
+                       uint64_t high) {
+    piece *p = mu_ranges_cut(track, near, low, high);
     if (!p) return false;
-    for (; p && p->low < access->high; p = mu_ranges_next(&s->tracks[access->buffer], &at)) {
+    for (mu_range_cursor at = *near; p && p->low < high; p = mu_ranges_next(track, &at)) {
         if (p->writer != MU_NONE && !add_pred(s, node, p->writer)) return false;
         if (!mu_grow(&s->readers, &s->reader_capacity, s->reader_count + 1, sizeof *s->readers)) return false;
         s->readers[s->reader_count] = (reader){node, p->readers};
@@ -67,18 +64,31 @@ static bool read_range(sealing *s, uint32_t node, const mu_access *access) {
     return true;
 }
 
-static bool write_range(sealing *s, uint32_t node, const mu_access *access) {
-    mu_range_cursor first = {0, 0};
-    piece *p = open_range(s, access, &first);
+static bool write_range(sealing *s, uint32_t node, mu_ranges *track, mu_range_cursor *near, uint64_t low,
+                        uint64_t high) {
+    piece *p = mu_ranges_cut(track, near, low, high);
     if (!p) return false;
-    mu_ranges *track = &s->tracks[access->buffer];
-    for (mu_range_cursor at = first; p && p->low < access->high; p = mu_ranges_next(track, &at)) {
+    for (mu_range_cursor at = *near; p && p->low < high; p = mu_ranges_next(track, &at)) {
         if (p->readers == MU_NONE && p->writer != MU_NONE && p->writer != node && !add_pred(s, node, p->writer))
             return false;
         for (uint32_t r = p->readers; r != MU_NONE; r = s->readers[r].next)
             if (s->readers[r].node != node && !add_pred(s, node, s->readers[r].node)) return false;
     }
-    *(piece *)mu_ranges_join(track, &first, access->high) = (piece){access->low, access->high, node, MU_NONE};
+    *(piece *)mu_ranges_join(track, near, high) = (piece){low, high, node, MU_NONE};
+    return true;
+}
+
+static bool infer_access(sealing *s, uint32_t node, const mu_access *access, bool write) {
+    if (!write && !s->graph->buffers[access->buffer].writes) return true;
+    mu_ranges *track = open_track(s, access);
+    mu_range_cursor near = {0, 0};
+    if (!track) return false;
+    if (!access->stride) return (write ? write_range : read_range)(s, node, track, &near, access->low, access->high);
+    const mu_area area = mu_access_area(s->graph, access);
+    for (uint32_t row = 0; row < area.rows; row++) {
+        uint64_t low = mu_area_row(&area, row);
+        if (!(write ? write_range : read_range)(s, node, track, &near, low, low + mu_area_width(&area))) return false;
+    }
     return true;
 }
 
@@ -87,10 +97,10 @@ static bool infer_node(sealing *s, uint32_t index) {
     const mu_node *node = &s->graph->nodes[index];
     const mu_access *accesses = &s->graph->accesses[node->access_first];
     for (uint32_t i = 0; i < node->access_count; i++)
-        if (accesses[i].mode == MUSTER_READ && !read_range(s, index, &accesses[i])) return false;
+        if (accesses[i].mode == MUSTER_READ && !infer_access(s, index, &accesses[i], false)) return false;
     for (uint32_t i = 0; i < node->access_count; i++) {
         if (!(accesses[i].mode & MUSTER_WRITE)) continue;
-        if (!write_range(s, index, &accesses[i])) return false;
+        if (!infer_access(s, index, &accesses[i], true)) return false;
     }
     return true;
 }

@@ -26,16 +26,23 @@ static bool add_buffer_argument(muster_graph *graph, mu_node *node, const mu_che
         return mu_graph_add_access(graph, node, partial, MUSTER_READ_WRITE, 0, partial->bytes, true) &&
                mu_graph_add_address(graph, node, access, 0);
     uint64_t bytes = mu_arg_bytes(arg), low = 0, high = bytes, lead = 0;
+    uint32_t rows = 1;
     bool cut = arg->cut == MUSTER_CUT_BLOCK || arg->cut == MUSTER_CUT_HALO;
     if ((checked->dispatch->flags & MUSTER_DISPATCH_SHARDED) && cut) {
         uint32_t before = arg->cut == MUSTER_CUT_HALO ? (uint32_t)smaller(arg->halo_before, first) : 0;
         uint32_t after = arg->cut == MUSTER_CUT_HALO ? (uint32_t)smaller(arg->halo_after, extent - end) : 0;
-        low = slice_begin(arg, bytes, extent, first - before);
-        high = slice_begin(arg, bytes, extent, end + after);
+        uint64_t row_bytes = arg->rows ? mu_arg_row_bytes(arg, extent) : bytes;
+        low = slice_begin(arg, row_bytes, extent, first - before);
+        high = slice_begin(arg, row_bytes, extent, end + after);
         lead = before * arg->slice_bytes;
+        if (arg->rows > 1) {
+            if (high - low < arg->pitch_bytes) rows = arg->rows;
+            high += (arg->rows - 1) * arg->pitch_bytes;
+        }
     }
     return mu_graph_add_access(graph, node, arg->buffer, arg->access, arg->offset_bytes + low, arg->offset_bytes + high,
                                high - low < bytes) &&
+           (rows == 1 || mu_graph_set_stride(graph, arg->pitch_bytes, rows)) &&
            mu_graph_add_address(graph, node, access, lead);
 }
 

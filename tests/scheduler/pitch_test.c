@@ -1,0 +1,591 @@
+/* Arguments that are cut with a pitch: columns of matrices, against plain loops over whole buffers with all that lies between the columns.
+ *
+ *     pitch_test [--driver sim|cuda] [--actors A] [--seed S] [--scenarios N]
+ *
+ * With --driver cuda on all devices there are, A actors on each; skipped, visibly, where there is none. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device/sim/sim.h"
+#include "device/telemetry.h"
+#include "scheduler/graph.h"
+#include "scheduler/runtime.h"
+#include "tests/scheduler/fixture.h"
+
+extern const char test_pitch_kernels_ptx[];
+
+enum { MIB = 1 << 20, MOST_WORDS = 20000 };
+
+static struct {
+    const char *driver;
+    uint32_t actors;
+    uint64_t seed;
+    uint32_t scenarios;
+} options = {"sim", 1, 1, 12};
+
+static bool on_cuda(void) { return strcmp(options.driver, "cuda") == 0; }
+
+typedef struct machine {
+    fixture fixture;
+    muster_kernel *columns, *rows;
+} machine;
+
+/* On simulated devices, or on those there are; false: there are none. */
+static bool open_machine(machine *m, uint32_t devices, const char *sim, uint64_t budget_bytes) {
+    muster_program *program;
+    muster_config config = {.struct_size = sizeof config, .budget_bytes = budget_bytes, .sim = sim};
+    if (on_cuda()) {
+        config = (muster_config){.struct_size = sizeof config, .driver = "cuda", .actors_per_device = options.actors};
+        muster_status status = muster_runtime_create(&config, &m->fixture.runtime, &reported);
+        if (status == MUSTER_NO_DRIVER || status == MUSTER_NO_DEVICE) return false;
+        OK(status);
+    } else {
+        fixture_open_with(&m->fixture, devices, &config);
+    }
+    OK(muster_program_from_ptx(m->fixture.runtime, test_pitch_kernels_ptx, 0, "pitches", &program, &reported));
+    OK(muster_program_kernel(program, "mix_columns", &m->columns, &reported));
+    OK(muster_program_kernel(program, "mix_rows", &m->rows, &reported));
+    return true;
+}
+
+static uint64_t random_state;
+static uint32_t below(uint32_t bound) {
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % bound;
+}
+
+/* A matrix somewhere in a buffer; all in words. */
+typedef struct shape {
+    uint32_t offset, pitch, width, rows, words; /* words: of the buffer */
+    uint32_t threads, slices;                   /* columns of a slice, and how many slices; the last may be short */
+    uint32_t range_words;                       /* of the argument */
+} shape;
+
+static muster_arg range_of(const shape *s, muster_buffer *buffer, muster_access access) {
+    return muster_range_arg(buffer, access, 4 * (uint64_t)s->offset, 4 * (uint64_t)s->range_words);
+}
+static muster_arg columns_of(const shape *s, muster_buffer *buffer, muster_access access) {
+    return muster_pitch_cut(range_of(s, buffer, access), 4 * s->threads, 4 * (uint64_t)s->pitch, s->rows);
+}
+
+/* ------------------------------------------------------------------------------------------------------- the kernels -- */
+
+typedef struct mixture {
+    uint32_t before, after;
+    bool keep;
+} mixture;
+
+static muster_dispatch mix_columns(const machine *m, const shape *s, muster_arg args[10], muster_buffer *out,
+                                   muster_buffer *in, mixture mix, uint32_t axis) {
+    args[0] = columns_of(s, out, mix.keep ? MUSTER_READ_WRITE : MUSTER_WRITE);
+    args[1] = columns_of(s, in, MUSTER_READ);
+    if (mix.before || mix.after)
+        args[1] = muster_halo_cut(args[1], 4 * s->threads, (mix.before + s->threads - 1) / s->threads,
+                                  (mix.after + s->threads - 1) / s->threads);
+    args[2] = muster_u64_arg(s->pitch);
+    args[3] = muster_u32_arg(s->rows);
+    args[4] = muster_u32_arg(mix.before);
+    args[5] = muster_u32_arg(mix.after);
+    args[6] = muster_u32_arg(mix.keep);
+    args[7] = muster_shard_offset_arg(s->threads, s->width, 8);
+    args[8] = muster_shard_count_arg(s->threads, s->width, 8);
+    args[9] = muster_u64_arg(s->width);
+    muster_dispatch dispatch = fixture_dispatch(m->columns, 1, s->threads, (fixture_args){.arg = args, .count = 10});
+    dispatch.grid = (muster_dim3){1, 1, 1};
+    *(axis == 0 ? &dispatch.grid.x : axis == 1 ? &dispatch.grid.y : &dispatch.grid.z) = s->slices;
+    dispatch.flags = MUSTER_DISPATCH_SHARDED;
+    dispatch.shard_axis = axis;
+    return dispatch;
+}
+
+static void model_columns(const shape *s, uint32_t *out, const uint32_t *in, mixture mix) {
+    for (uint32_t row = 0; row < s->rows; row++)
+        for (uint32_t x = 0; x < s->width; x++) {
+            uint32_t at = s->offset + row * s->pitch + x, value = mix.keep ? out[at] : 0;
+            for (int64_t k = -(int64_t)mix.before; k <= mix.after; k++)
+                if (x + k >= 0 && x + k < s->width) value = value * 31 + in[at + k];
+            out[at] = value * 3 + x + row * 7;
+        }
+}
+
+/* Rows are contiguous; what is behind a row's width is in its slice, but not written. */
+static muster_dispatch mix_rows(const machine *m, const shape *s, muster_arg args[5], muster_buffer *out,
+                                muster_buffer *in) {
+    args[0] = muster_block_cut(range_of(s, out, MUSTER_READ_WRITE), 4 * (uint64_t)s->pitch);
+    args[1] = muster_block_cut(range_of(s, in, MUSTER_READ), 4 * (uint64_t)s->pitch);
+    args[2] = muster_u64_arg(s->pitch);
+    args[3] = muster_u64_arg(s->width);
+    args[4] = muster_shard_offset_arg(1, s->rows, 8);
+    muster_dispatch dispatch = fixture_dispatch(m->rows, s->rows, 16, (fixture_args){.arg = args, .count = 5});
+    dispatch.flags = MUSTER_DISPATCH_SHARDED;
+    return dispatch;
+}
+
+static void model_rows(const shape *s, uint32_t *out, const uint32_t *in) {
+    for (uint32_t row = 0; row < s->rows; row++) {
+        const uint32_t *from = in + s->offset + row * s->pitch;
+        for (uint32_t x = 0; x < s->width; x++)
+            out[s->offset + row * s->pitch + x] = from[x] * 5 + from[s->width - 1 - x] + row * 11;
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------- random matrices -- */
+
+static shape draw_shape(void) {
+    shape s = {.threads = 1 + below(24), .slices = 1 + below(12), .rows = 1 + below(40)};
+    s.width = (s.slices - 1) * s.threads + 1 + below(s.threads);
+    s.pitch = s.width + (below(3) ? below(9) : 0);
+    s.offset = below(3) ? below(70) : 0;
+    s.range_words = (s.rows - 1) * s.pitch + s.width;
+    s.words = s.offset + s.range_words + below(20);
+    return s;
+}
+
+typedef struct matrices {
+    shape shape;
+    muster_buffer *buffer[2];
+    uint32_t model[2][MOST_WORDS];
+    uint32_t *host[2]; /* NULL: Muster's */
+    muster_buffer *ballast;
+} matrices;
+
+static void make_matrices(const machine *m, matrices *of, bool pressed) {
+    do of->shape = draw_shape();
+    while (of->shape.words > MOST_WORDS);
+    uint64_t bytes = 4 * (uint64_t)of->shape.words;
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t w = 0; w < of->shape.words; w++) of->model[i][w] = below(UINT32_MAX);
+        uint32_t home = below(4);
+        of->host[i] = NULL;
+        if (home == 0) of->host[i] = malloc(bytes);
+        if (home == 1) OK(muster_host_alloc(m->fixture.runtime, bytes, (void **)&of->host[i], &reported));
+        if (of->host[i]) memcpy(of->host[i], of->model[i], bytes);
+        of->buffer[i] = fixture_buffer(&m->fixture, bytes, of->host[i]);
+        if (home == 2) fixture_write(of->buffer[i], 0, bytes, of->model[i]);
+        if (home == 3) memset(of->model[i], 0, bytes);
+        if (home == 0) of->host[i] = (uint32_t *)((uintptr_t)of->host[i] | 1); /* malloc's */
+    }
+    of->ballast = pressed ? fixture_buffer(&m->fixture, 40 * MIB, NULL) : NULL;
+}
+
+static void drop_matrices(const machine *m, matrices *of) {
+    for (int i = 0; i < 2; i++) {
+        muster_buffer_destroy(of->buffer[i]);
+        uintptr_t host = (uintptr_t)of->host[i];
+        if (host & 1)
+            free((void *)(host & ~(uintptr_t)1));
+        else if (host)
+            OK(muster_host_free(m->fixture.runtime, (void *)host, &reported));
+    }
+    muster_buffer_destroy(of->ballast);
+}
+
+/* One job, on the graph and on the model. */
+static void random_step(const machine *m, matrices *of, muster_graph *graph) {
+    const shape *s = &of->shape;
+    uint32_t to = below(2), from = 1 - to, what = below(10);
+    muster_arg args[10];
+    muster_dispatch dispatch;
+    if (what < 5) {
+        mixture mix = {.keep = below(2)};
+        if (below(2)) mix.before = below(2 * s->threads), mix.after = below(2 * s->threads);
+        dispatch = mix_columns(m, s, args, of->buffer[to], of->buffer[from], mix, below(3));
+        if (below(6) == 0) args[1] = range_of(s, of->buffer[from], MUSTER_READ); /* the whole of it: from column 0 */
+        bool whole = args[1].cut == MUSTER_CUT_REPLICATE;
+        dispatch.max_shards = whole ? 1 : below(3) ? 0 : 1 + below(s->slices);
+        if (below(8) == 0) dispatch.flags = 0, args[0].access = MUSTER_READ_WRITE;
+        model_columns(s, of->model[to], of->model[from], mix);
+        fixture_add(graph, &dispatch);
+    } else if (what < 8) {
+        dispatch = mix_rows(m, s, args, of->buffer[to], of->buffer[from]);
+        dispatch.max_shards = below(3) ? 0 : 1 + below(s->rows);
+        model_rows(s, of->model[to], of->model[from]);
+        fixture_add(graph, &dispatch);
+    } else if (what == 8) {
+        uint32_t low = below(s->words), count = 1 + below(s->words - low), pattern = below(1000);
+        OK(muster_graph_fill(graph, of->buffer[to], 4 * low, 4 * count, pattern, 4, NULL, &reported));
+        for (uint32_t w = low; w < low + count; w++) of->model[to][w] = pattern;
+    } else {
+        uint32_t low = below(s->words), count = 1 + below(s->words - low);
+        if (below(2))
+            OK(muster_graph_read_back(graph, of->buffer[to], 4 * low, 4 * count, NULL, &reported));
+        else
+            OK(muster_graph_prefetch(graph, of->buffer[to], 4 * low, 4 * count,
+                                     (int)below((uint32_t)muster_device_count(m->fixture.runtime)), NULL, &reported));
+    }
+    if (of->ballast && below(3) == 0) OK(muster_graph_fill(graph, of->ballast, 0, 40 * MIB, 5, 4, NULL, &reported));
+}
+
+static void check_matrix(const matrices *of, int i, uint64_t seed) {
+    static uint32_t found[MOST_WORDS];
+    const shape *s = &of->shape;
+    fixture_read(of->buffer[i], 0, 4 * (uint64_t)s->words, found);
+    for (uint32_t w = 0; w < s->words; w++)
+        if (found[w] != of->model[i][w])
+            fail_msg(
+                "seed %llu: buffer %d, word %u (offset %u, pitch %u, width %u, rows %u, slices %u of %u) is %u, not %u",
+                (unsigned long long)seed, i, w, s->offset, s->pitch, s->width, s->rows, s->slices, s->threads, found[w],
+                of->model[i][w]);
+}
+
+static void random_scenario(const machine *m, bool pressed, uint64_t seed) {
+    static matrices of;
+    random_state = seed * 7919 + 3;
+    make_matrices(m, &of, pressed);
+    for (uint32_t graphs = 1 + below(4); graphs > 0; graphs--) {
+        muster_graph *graph = fixture_graph(&m->fixture);
+        for (uint32_t steps = 1 + below(6); steps > 0; steps--) random_step(m, &of, graph);
+        fixture_run(&m->fixture, graph);
+        muster_graph_destroy(graph);
+        if (below(3) == 0) check_matrix(&of, (int)below(2), seed);
+        if (below(3) == 0) { /* the host writes some of it */
+            int i = (int)below(2);
+            uint32_t low = below(of.shape.words), count = 1 + below(of.shape.words - low);
+            for (uint32_t w = low; w < low + count; w++) of.model[i][w] = below(UINT32_MAX);
+            fixture_write(of.buffer[i], 4 * low, 4 * count, &of.model[i][low]);
+        }
+    }
+    check_matrix(&of, 0, seed);
+    check_matrix(&of, 1, seed);
+    drop_matrices(m, &of);
+}
+
+static void random_matrices_match_the_model(void **state) {
+    (void)state;
+    static const uint32_t devices[] = {1, 2, 3, 5, 8};
+    uint64_t seed = options.seed;
+    for (int d = 0; d < (on_cuda() ? 1 : 5); d++)
+        for (int kind = 0; kind < (on_cuda() ? 1 : 3);
+             kind++) { /* equal devices; under pressure; unequal and unconnected */
+            machine m;
+            char spec[FIXTURE_SPEC_BYTES];
+            fixture_mixed_spec(devices[d], seed, spec);
+            if (!open_machine(&m, devices[d], kind == 2 ? spec : NULL, kind == 1 ? 64 * MIB : 0)) skip();
+            for (uint32_t i = 0; i < options.scenarios; i++) random_scenario(&m, kind == 1, seed++);
+            fixture_close(&m.fixture);
+        }
+}
+
+/* ------------------------------------------------------------------------------------------------------ what it costs -- */
+
+static uint64_t sent_to_devices(const machine *m) {
+    uint64_t bytes = 0;
+    for (int d = 0; d < muster_device_count(m->fixture.runtime); d++)
+        bytes += atomic_load(&mu_device_get_counters(m->fixture.runtime->actors[d].device)->bytes_to_device);
+    return bytes;
+}
+
+static uint64_t sent_home(const machine *m) {
+    uint64_t bytes = 0;
+    for (int d = 0; d < muster_device_count(m->fixture.runtime); d++)
+        bytes += atomic_load(&mu_device_get_counters(m->fixture.runtime->actors[d].device)->bytes_to_host);
+    return bytes;
+}
+
+static uint64_t copies_of(const machine *m) {
+    static const char *const entries[] = {"memcpy_htod_async", "memcpy_dtoh_async", "memcpy_dtod_async",
+                                          "memcpy_peer_async", "memcpy_2d_async",   "memset_d8_async"};
+    uint64_t calls = 0;
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+        calls += mu_sim_calls(fixture_driver(&m->fixture), entries[i]);
+    return calls;
+}
+
+/* A column of a matrix of 4,096 rows for each of eight devices: written along x, then read along y, and home. */
+static void check_many_rows(bool pinned) {
+    enum { ROWS = 4096, DEVICES = 8, THREADS = 4, SLICES = 8 };
+    const shape s = {.pitch = 40,
+                     .width = 31,
+                     .rows = ROWS,
+                     .words = 40 * ROWS,
+                     .threads = THREADS,
+                     .slices = SLICES,
+                     .range_words = 40 * ROWS - 9};
+    machine m;
+    if (!open_machine(&m, DEVICES, NULL, 0)) skip();
+    uint32_t *model[2], *host = NULL;
+    for (int i = 0; i < 2; i++) {
+        model[i] = malloc(4 * s.words);
+        for (uint32_t w = 0; w < s.words; w++) model[i][w] = w * (i + 3);
+    }
+    if (pinned) OK(muster_host_alloc(m.fixture.runtime, 4 * s.words, (void **)&host, &reported));
+    if (!pinned) host = malloc(4 * s.words);
+    memcpy(host, model[0], 4 * s.words);
+    muster_buffer *in = fixture_buffer(&m.fixture, 4 * s.words, host);
+    muster_buffer *out = fixture_buffer(&m.fixture, 4 * s.words, NULL);
+    fixture_write(out, 0, 4 * s.words, model[1]);
+    uint64_t up = sent_to_devices(&m), down = sent_home(&m), calls = on_cuda() ? 0 : copies_of(&m);
+    muster_graph *graph = fixture_graph(&m.fixture);
+    muster_arg args[10];
+    muster_dispatch dispatch = mix_columns(&m, &s, args, out, in, (mixture){.keep = false}, 0);
+    fixture_add(graph, &dispatch);
+    fixture_run(&m.fixture, graph);
+    model_columns(&s, model[1], model[0], (mixture){.keep = false});
+    /* What is read, once, and nothing else. */
+    assert_int_equal(sent_to_devices(&m) - up, 4 * s.width * ROWS);
+    graph = fixture_graph(&m.fixture);
+    dispatch = mix_rows(&m, &s, args, in, out);
+    fixture_add(graph, &dispatch);
+    fixture_run(&m.fixture, graph);
+    model_rows(&s, model[0], model[1]);
+    uint32_t *found = malloc(4 * s.words);
+    fixture_read(out, 0, 4 * s.words, found);
+    assert_memory_equal(found, model[1], 4 * s.words);
+    assert_int_equal(sent_home(&m) - down, 4 * s.width * ROWS);
+    fixture_read(in, 0, 4 * s.words, found);
+    assert_memory_equal(found, model[0], 4 * s.words);
+    /* Eight devices exchange eight columns each, and rows of padding: some hundred copies, not 32,768. */
+    if (!on_cuda()) assert_in_range(copies_of(&m) - calls, 1, 400);
+    muster_buffer_destroy(in);
+    if (pinned) OK(muster_host_free(m.fixture.runtime, host, &reported));
+    fixture_close(&m.fixture);
+    for (int i = 0; i < 2; i++) free(model[i]);
+    if (!pinned) free(host);
+    free(found);
+}
+
+static void many_rows_are_moved_with_few_copies(void **state) {
+    (void)state;
+    check_many_rows(true);
+    check_many_rows(false);
+}
+
+/* A shard of the columns follows the one of its own columns only, or its neighbours; one of rows follows all. */
+static void shards_follow_only_those_whose_columns_they_read(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    const shape s = {
+        .pitch = 33, .width = 32, .rows = 9, .words = 33 * 9, .threads = 8, .slices = 4, .range_words = 33 * 9 - 1};
+    machine m;
+    open_machine(&m, 4, NULL, 0);
+    muster_buffer *a = fixture_buffer(&m.fixture, 4 * s.words, NULL),
+                  *b = fixture_buffer(&m.fixture, 4 * s.words, NULL);
+    muster_graph *graph = fixture_graph(&m.fixture);
+    muster_arg args[10];
+    muster_dispatch dispatch = mix_columns(&m, &s, args, b, a, (mixture){.keep = false}, 0);
+    fixture_add(graph, &dispatch); /* nodes 0 to 3 */
+    dispatch = mix_columns(&m, &s, args, a, b, (mixture){.keep = true}, 0);
+    fixture_add(graph, &dispatch); /* 4 to 7 */
+    dispatch = mix_columns(&m, &s, args, b, a, (mixture){.before = 8}, 0);
+    fixture_add(graph, &dispatch); /* 8 to 11 */
+    dispatch = mix_rows(&m, &s, args, a, b);
+    fixture_add(graph, &dispatch); /* 12 to 15 */
+    OK(mu_graph_seal(graph, &reported));
+    assert_int_equal(graph->node_count, 16);
+    for (uint32_t i = 0; i < 16; i++) {
+        const mu_node *node = &graph->nodes[i];
+        uint64_t preds = 0, expected = 0;
+        for (uint32_t k = 0; k < node->pred_count; k++) preds |= (uint64_t)1 << graph->preds[node->pred_first + k];
+        if (i >= 4) expected = (uint64_t)1 << (i - 4);
+        if (i >= 9 && i < 12) expected |= (uint64_t)1 << (i - 5);
+        if (i >= 12) expected = 0xff0; /* reads all of b and writes what the first readers of a have read */
+        if (i >= 12) expected = preds & 0xf0 ? 0xff0 : 0xf00;
+        assert_int_equal(preds, expected);
+    }
+    fixture_run(&m.fixture, graph);
+    fixture_close(&m.fixture);
+}
+
+/* While device 1 does nothing, device 0 writes its columns beside those that device 1 is to write. */
+static void neighbouring_columns_are_written_at_the_same_time(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    const shape s = {.pitch = 16, .width = 16, .rows = 5, .words = 80, .threads = 8, .slices = 2, .range_words = 80};
+    uint32_t model[2][80] = {{0}}, found[80];
+    machine m;
+    open_machine(&m, 2, NULL, 0);
+    for (uint32_t w = 0; w < 80; w++) model[0][w] = w * w;
+    muster_buffer *in = fixture_buffer(&m.fixture, sizeof found, model[0]);
+    muster_buffer *out = fixture_buffer(&m.fixture, sizeof found, NULL);
+    muster_graph *graph = fixture_graph(&m.fixture), *look = fixture_graph(&m.fixture);
+    muster_arg args[10];
+    muster_dispatch dispatch = mix_columns(&m, &s, args, out, in, (mixture){.keep = false}, 0);
+    fixture_add(graph, &dispatch);
+    model_columns(&s, model[1], model[0], (mixture){.keep = false});
+    fixture_hold(&m.fixture, 1, true);
+    muster_run *run = fixture_submit(&m.fixture, graph);
+    mu_actor *first = &m.fixture.runtime->actors[0];
+    while (atomic_load(&first->jobs_ended) == 0) sched_yield();
+    FAILS(MUSTER_TIMEOUT, "", muster_run_wait(run, 0, &reported));
+    fixture_hold(&m.fixture, 1, false);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    (void)look;
+    fixture_read(out, 0, sizeof found, found);
+    assert_memory_equal(found, model[1], sizeof found);
+    fixture_close(&m.fixture);
+}
+
+/* Five planes cut along y, of which a device can hold neither all nor the parts of two shards: 8 MiB a shard, rounded. */
+static void volumes_run_in_waves(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    enum { PLANE = 250 << 10, THREADS = 256 };
+    const shape s = {.pitch = PLANE,
+                     .width = PLANE - 77,
+                     .rows = 5,
+                     .words = 5 * PLANE,
+                     .threads = THREADS,
+                     .slices = PLANE / THREADS,
+                     .range_words = 5 * PLANE - 77};
+    machine m;
+    open_machine(&m, 1, NULL, 11 * MIB);
+    uint32_t *model[2];
+    muster_buffer *buffer[2];
+    for (int i = 0; i < 2; i++) {
+        model[i] = malloc(4 * s.words);
+        for (uint32_t w = 0; w < s.words; w++) model[i][w] = w * (7 + i);
+        buffer[i] = fixture_buffer(&m.fixture, 4 * s.words, NULL);
+        fixture_write(buffer[i], 0, 4 * s.words, model[i]);
+    }
+    muster_graph *graph = fixture_graph(&m.fixture);
+    muster_arg args[10];
+    muster_dispatch dispatch = mix_columns(&m, &s, args, buffer[1], buffer[0], (mixture){.keep = true}, 1);
+    muster_job job = fixture_add(graph, &dispatch);
+    model_columns(&s, model[1], model[0], (mixture){.keep = true});
+    muster_run *run = fixture_submit(&m.fixture, graph);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    assert_in_range(fixture_result(run, job).shards, 10, 20);
+    uint32_t *found = malloc(4 * s.words);
+    for (int i = 0; i < 2; i++) {
+        fixture_read(buffer[i], 0, 4 * s.words, found);
+        assert_memory_equal(found, model[i], 4 * s.words);
+        free(model[i]);
+    }
+    free(found);
+    fixture_close(&m.fixture);
+}
+
+/* -------------------------------------------------------------------------------------------------- failures, refusals -- */
+
+/* A launch that fails takes its own columns along. */
+static void only_the_columns_of_a_failed_shard_are_lost(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    const shape s = {.pitch = 16, .width = 16, .rows = 5, .words = 80, .threads = 8, .slices = 2, .range_words = 80};
+    uint32_t model[2][80] = {{0}}, found[80];
+    char spec[FIXTURE_SPEC_BYTES];
+    machine m;
+    fixture_planned_spec(2, FIXTURE_FAIL_LAUNCH(0, 1), spec);
+    open_machine(&m, 2, spec, 0);
+    for (uint32_t w = 0; w < 80; w++) model[0][w] = w * w;
+    muster_buffer *in = fixture_buffer(&m.fixture, sizeof found, model[0]);
+    muster_buffer *out = fixture_buffer(&m.fixture, sizeof found, NULL);
+    muster_graph *graph = fixture_graph(&m.fixture);
+    muster_arg args[10];
+    muster_dispatch dispatch = mix_columns(&m, &s, args, out, in, (mixture){.keep = false}, 0);
+    fixture_add(graph, &dispatch);
+    muster_run *run = fixture_submit(&m.fixture, graph);
+    FAILS(MUSTER_LAUNCH_FAILED, "", muster_run_wait(run, fixture_wait_ns, &reported));
+    model_columns(&s, model[1], model[0], (mixture){.keep = false});
+    for (uint32_t row = 0; row < s.rows; row++) {
+        void *pointer;
+        FAILS(MUSTER_DATA_UNDEFINED, "",
+              muster_buffer_acquire(out, 64 * row + 28, 4, MUSTER_READ, fixture_wait_ns, &pointer, &reported));
+        fixture_read(out, 64 * row + 32, 32, found);
+        assert_memory_equal(found, &model[1][16 * row + 8], 32);
+    }
+    fixture_run(&m.fixture, graph);
+    fixture_read(out, 0, sizeof found, found);
+    assert_memory_equal(found, model[1], sizeof found);
+    fixture_close(&m.fixture);
+}
+
+static void what_cannot_be_is_refused_with_numbers(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    const shape s = {.pitch = 16, .width = 16, .rows = 5, .words = 80, .threads = 8, .slices = 2, .range_words = 80};
+    machine m;
+    open_machine(&m, 2, NULL, 0);
+    muster_buffer *in = fixture_buffer(&m.fixture, 320, NULL), *out = fixture_buffer(&m.fixture, 320, NULL);
+    muster_graph *graph = fixture_graph(&m.fixture);
+    muster_arg args[10];
+    muster_dispatch dispatch = mix_columns(&m, &s, args, out, in, (mixture){.keep = false}, 0);
+    args[0].rows = 0;
+    FAILS(MUSTER_INVALID_ARGUMENT, "argument 0|pitch of 64|0 rows",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    args[0].rows = 6;
+    FAILS(MUSTER_BUFFER_TOO_SMALL, "argument 0|320 bytes|6 rows|64|2 slices of 32",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    args[0].rows = UINT32_MAX;
+    args[0].pitch_bytes = UINT64_MAX;
+    FAILS(MUSTER_BUFFER_TOO_SMALL, "argument 0|4294967295 rows|18446744073709551615",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    args[0].rows = 5;
+    args[0].pitch_bytes = 32;
+    FAILS(MUSTER_INVALID_ARGUMENT, "argument 0|pitch of 32|2 slices of 32",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    args[0].pitch_bytes = 0;
+    FAILS(MUSTER_INVALID_ARGUMENT, "argument 0|pitch of 0", muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    args[0].pitch_bytes = 64;
+    args[0].slice_bytes = 0;
+    FAILS(MUSTER_INVALID_ARGUMENT, "argument 0|0 bytes", muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    args[0].slice_bytes = UINT64_MAX;
+    FAILS(MUSTER_INVALID_ARGUMENT, "argument 0|18446744073709551615",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    /* The last row ends before the last slice begins. */
+    args[0] = muster_pitch_cut(muster_range_arg(out, MUSTER_WRITE, 0, 288), 32, 64, 5);
+    FAILS(MUSTER_BUFFER_TOO_SMALL, "argument 0|288 bytes", muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    args[0] = columns_of(&s, out, MUSTER_WRITE);
+    args[1] = muster_halo_cut(columns_of(&s, in, MUSTER_READ_WRITE), 32, 1, 1);
+    FAILS(MUSTER_UNCUTTABLE, "argument 1|halo", muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    args[1] = columns_of(&s, in, MUSTER_READ);
+    muster_job job;
+    OK(muster_graph_dispatch(graph, &dispatch, &job, &reported));
+    assert_int_equal(job, 0);
+    fixture_run(&m.fixture, graph);
+    fixture_close(&m.fixture);
+}
+
+static void different_pitches_are_bounded(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    machine m;
+    open_machine(&m, 2, NULL, 0);
+    muster_buffer *in = fixture_buffer(&m.fixture, MIB, NULL), *out = fixture_buffer(&m.fixture, MIB, NULL);
+    muster_graph *graph = fixture_graph(&m.fixture);
+    shape s = {.width = 16, .rows = 2, .threads = 8, .slices = 2};
+    uint32_t added = 0;
+    for (;; added++) {
+        muster_arg args[10];
+        s.pitch = 17 + added;
+        s.range_words = s.pitch + s.width;
+        muster_dispatch dispatch = mix_columns(&m, &s, args, out, in, (mixture){.keep = false}, 0);
+        if (added == MU_STRIDES_MAX) {
+            FAILS(MUSTER_LIMIT_REACHED, "4096 different", muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+            break;
+        }
+        fixture_add(graph, &dispatch);
+    }
+    muster_graph_destroy(graph);
+    fixture_close(&m.fixture);
+}
+
+static void read_options(int argc, char **argv) {
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--driver") == 0) options.driver = argv[i + 1];
+        if (strcmp(argv[i], "--actors") == 0) options.actors = (uint32_t)strtoul(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--seed") == 0) options.seed = strtoull(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--scenarios") == 0) options.scenarios = (uint32_t)strtoul(argv[i + 1], NULL, 10);
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_matrices_match_the_model),
+        cmocka_unit_test(many_rows_are_moved_with_few_copies),
+        cmocka_unit_test(shards_follow_only_those_whose_columns_they_read),
+        cmocka_unit_test(neighbouring_columns_are_written_at_the_same_time),
+        cmocka_unit_test(volumes_run_in_waves),
+        cmocka_unit_test(only_the_columns_of_a_failed_shard_are_lost),
+        cmocka_unit_test(what_cannot_be_is_refused_with_numbers),
+        cmocka_unit_test(different_pitches_are_bounded),
+    };
+    read_options(argc, argv);
+    return cmocka_run_group_tests_name("pitches", tests, NULL, NULL);
+}
