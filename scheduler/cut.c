@@ -190,12 +190,14 @@ static muster_status refuse_to_cut(planner *p) {
         if (arg->kind == MUSTER_ARG_SCRATCH) fixed += arg->bytes;
         if (arg->kind == MUSTER_ARG_BUFFER && (arg->cut == MUSTER_CUT_REPLICATE || arg->cut == MUSTER_CUT_REDUCE))
             fixed += mu_arg_bytes(arg);
+        else if (arg->kind == MUSTER_ARG_BUFFER && arg->rows)
+            fixed += (arg->rows - 1) * arg->pitch_bytes;
     }
     return mu_fail(
         p->error, MUSTER_UNCUTTABLE,
         "even one of the %u slices needs %llu bytes on a device, which can give %llu; %llu of them are replicated, "
-        "reduced and scratch arguments, which every shard has whole: cut those, make the slices smaller, or "
-        "raise the budget",
+        "reduced and scratch arguments and what lies between the rows of a pitch, which every shard has whole: cut "
+        "those (rows along another axis), make the slices smaller, or raise the budget",
         p->extent, (unsigned long long)one, (unsigned long long)capacity, (unsigned long long)fixed);
 }
 

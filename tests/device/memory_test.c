@@ -230,6 +230,57 @@ static void test_copies_go_round_and_are_counted(void **state) {
     release(first, BYTES), release(second, BYTES);
 }
 
+enum { WIDTH = 7, ROWS = 5, PITCH = 11, HOST_PITCH = 9, HELD = (ROWS - 1) * PITCH + WIDTH };
+
+static void test_rows_go_round_with_a_call_each_way(void **state) {
+    (void)state;
+    const mu_device_counters *counters = mu_device_get_counters(device);
+    unsigned char sent[ROWS * HOST_PITCH], received[ROWS * HOST_PITCH], held[HELD];
+    for (int i = 0; i < ROWS * HOST_PITCH; i++) sent[i] = (unsigned char)(i * 7), received[i] = 0xee;
+    mu_address at = allocate(HELD);
+    assert_int_equal(mu_fill(device, MU_LANE_UPLOAD, at, 0x11, 1, HELD, NULL), MUSTER_OK);
+    const mu_rows up = {WIDTH, ROWS, PITCH, HOST_PITCH}, down = {WIDTH, ROWS, HOST_PITCH, PITCH};
+    assert_int_equal(mu_rows_to_device(device, MU_LANE_UPLOAD, at, sent, &up, NULL), MUSTER_OK);
+    assert_int_equal(mu_rows_to_host(device, MU_LANE_DOWNLOAD, received, at, &down, NULL), MUSTER_OK);
+    assert_int_equal(fake->calls[FAKE_memcpy_2d_async], 2);
+    assert_int_equal(mu_copy_to_host(device, MU_LANE_DOWNLOAD, held, at, HELD, NULL), MUSTER_OK);
+    for (int row = 0; row < ROWS; row++) {
+        assert_memory_equal(&received[row * HOST_PITCH], &sent[row * HOST_PITCH], WIDTH);
+        assert_int_equal(received[row * HOST_PITCH + WIDTH], 0xee);
+        if (row + 1 < ROWS) assert_int_equal(held[row * PITCH + WIDTH], 0x11);
+    }
+    assert_int_equal(counted(&counters->bytes_to_device), WIDTH * ROWS);
+    assert_int_equal(counted(&counters->bytes_to_host), WIDTH * ROWS + HELD);
+    assert_int_equal(mu_rows_clear(device, MU_LANE_UPLOAD, at, &up, NULL), MUSTER_OK);
+    assert_int_equal(mu_copy_to_host(device, MU_LANE_DOWNLOAD, held, at, HELD, NULL), MUSTER_OK);
+    for (int i = 0; i < HELD; i++) assert_int_equal(held[i], i % PITCH < WIDTH ? 0 : 0x11);
+    assert_int_equal(fake->calls[FAKE_memset_d2d8_async], 1);
+    release(at, HELD);
+}
+
+/* One row, or rows without anything in between, are a plain copy. A pitch that the driver has not is walked by Muster. */
+static void test_rows_that_need_no_pitch_are_one_range(void **state) {
+    (void)state;
+    unsigned char sent[ROWS * WIDTH], received[ROWS * WIDTH];
+    for (int i = 0; i < ROWS * WIDTH; i++) sent[i] = (unsigned char)(i * 7);
+    mu_address at = allocate(ROWS * WIDTH);
+    const mu_rows dense = {WIDTH, ROWS, WIDTH, WIDTH}, one = {WIDTH, 1, UINT64_MAX, 0},
+                  far = {WIDTH, 1, UINT64_C(1) << 40, UINT64_C(1) << 40}, none = {WIDTH, 0, 9, 9};
+    assert_int_equal(mu_rows_to_device(device, MU_LANE_UPLOAD, at, sent, &dense, NULL), MUSTER_OK);
+    assert_int_equal(mu_rows_to_host(device, MU_LANE_UPLOAD, received, at, &dense, NULL), MUSTER_OK);
+    assert_memory_equal(received, sent, sizeof sent);
+    assert_int_equal(mu_rows_to_device(device, MU_LANE_UPLOAD, at, sent + 1, &one, NULL), MUSTER_OK);
+    assert_int_equal(mu_rows_to_host(device, MU_LANE_UPLOAD, received, at, &far, NULL), MUSTER_OK);
+    assert_memory_equal(received, sent + 1, WIDTH);
+    uint64_t calls = fake->total_calls;
+    assert_int_equal(mu_rows_to_device(device, MU_LANE_UPLOAD, at, sent, &none, NULL), MUSTER_OK);
+    assert_int_equal(mu_rows_to_host(device, MU_LANE_UPLOAD, received, at, &none, NULL), MUSTER_OK);
+    assert_int_equal(mu_rows_clear(device, MU_LANE_UPLOAD, at, &none, NULL), MUSTER_OK);
+    assert_int_equal(fake->total_calls, calls);
+    assert_int_equal(fake->calls[FAKE_memcpy_2d_async], 0);
+    release(at, ROWS * WIDTH);
+}
+
 static void test_zero_bytes_touch_nothing(void **state) {
     (void)state;
     uint64_t calls = fake->total_calls;
@@ -274,12 +325,19 @@ static void test_refused_transfers_say_so(void **state) {
     fake->fail_entry_code[FAKE_memcpy_dtoh_async] = CUDA_ERROR_INVALID_VALUE;
     fake->fail_entry_code[FAKE_memcpy_dtod_async] = CUDA_ERROR_INVALID_VALUE;
     fake->fail_entry_code[FAKE_memset_d8_async] = CUDA_ERROR_INVALID_VALUE;
+    fake->fail_entry_code[FAKE_memcpy_2d_async] = CUDA_ERROR_INVALID_VALUE;
+    fake->fail_entry_code[FAKE_memset_d2d8_async] = CUDA_ERROR_INVALID_VALUE;
     assert_int_equal(mu_copy_to_device(device, MU_LANE_UPLOAD, 8, &byte, 1, &error), MUSTER_TRANSFER_FAILED);
     assert_int_equal(error.driver_code, CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(error.status, MUSTER_TRANSFER_FAILED);
     assert_int_equal(mu_copy_to_host(device, MU_LANE_UPLOAD, &byte, 8, 1, &error), MUSTER_TRANSFER_FAILED);
     assert_int_equal(mu_copy_within(device, MU_LANE_UPLOAD, 8, 9, 1, &error), MUSTER_TRANSFER_FAILED);
     assert_int_equal(mu_fill(device, MU_LANE_UPLOAD, 8, 9, 1, 1, &error), MUSTER_TRANSFER_FAILED);
+    const mu_rows rows = {1, 2, 3, 3};
+    assert_int_equal(mu_rows_to_device(device, MU_LANE_UPLOAD, 8, &byte, &rows, &error), MUSTER_TRANSFER_FAILED);
+    assert_non_null(strstr(error.message, "2 rows of 1 bytes"));
+    assert_int_equal(mu_rows_to_host(device, MU_LANE_UPLOAD, &byte, 8, &rows, &error), MUSTER_TRANSFER_FAILED);
+    assert_int_equal(mu_rows_clear(device, MU_LANE_UPLOAD, 8, &rows, &error), MUSTER_TRANSFER_FAILED);
     const mu_device_counters *counters = mu_device_get_counters(device);
     assert_int_equal(counted(&counters->bytes_to_device) + counted(&counters->bytes_to_host) +
                          counted(&counters->bytes_within_device) + counted(&counters->fills),
@@ -355,6 +413,8 @@ int main(void) {
         TEST(test_refusals_name_numbers_and_advice),
         TEST(test_failing_live_query_is_never_no_memory),
         TEST(test_copies_go_round_and_are_counted),
+        TEST(test_rows_go_round_with_a_call_each_way),
+        TEST(test_rows_that_need_no_pitch_are_one_range),
         TEST(test_zero_bytes_touch_nothing),
         TEST(test_fill_patterns_of_each_width),
         TEST(test_fill_refuses_what_the_pattern_does_not_divide),

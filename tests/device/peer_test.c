@@ -99,6 +99,36 @@ static void test_pair_that_never_delivers_is_an_error(void **state) {
     assert_int_equal(fake->live.allocations, 0);
 }
 
+/* One copy for all rows; where the driver has none between the two, one for each. */
+static void test_rows_come_from_a_peer(void **state) {
+    (void)state;
+    bool direct = false;
+    enum { WIDTH = 5, ROWS = 4, PITCH = 8, BYTES = (ROWS - 1) * PITCH + WIDTH };
+    const mu_rows rows = {WIDTH, ROWS, PITCH, PITCH};
+    unsigned char sent[BYTES], received[BYTES];
+    mu_address from, to;
+    for (int i = 0; i < BYTES; i++) sent[i] = (unsigned char)(i * 3 + 1);
+    assert_int_equal(mu_device_connect_peer(devices[0], devices[1], &direct, NULL), MUSTER_OK);
+    for (int i = 0; i < 2; i++) mu_ledger_reserve(mu_device_ledger(devices[i]), BYTES);
+    assert_int_equal(mu_device_alloc(devices[1], MU_LANE_UPLOAD, BYTES, &from, NULL), MUSTER_OK);
+    assert_int_equal(mu_device_alloc(devices[0], MU_LANE_UPLOAD, BYTES, &to, NULL), MUSTER_OK);
+    assert_int_equal(mu_copy_to_device(devices[1], MU_LANE_UPLOAD, from, sent, BYTES, NULL), MUSTER_OK);
+    uint64_t checks = fake->calls[FAKE_memcpy_peer_async];
+    for (int refused = 0; refused < 2; refused++) {
+        if (refused) fake->fail_entry_code[FAKE_memcpy_2d_async] = CUDA_ERROR_INVALID_VALUE;
+        assert_int_equal(mu_fill(devices[0], MU_LANE_UPLOAD, to, 0, 1, BYTES, NULL), MUSTER_OK);
+        assert_int_equal(mu_rows_from_peer(devices[0], MU_LANE_UPLOAD, to, devices[1], from, &rows, NULL), MUSTER_OK);
+        assert_int_equal(fake->calls[FAKE_memcpy_2d_async], 1 + refused);
+        assert_int_equal(fake->calls[FAKE_memcpy_peer_async], checks + (refused ? ROWS : 0));
+        assert_int_equal(mu_copy_to_host(devices[0], MU_LANE_UPLOAD, received, to, BYTES, NULL), MUSTER_OK);
+        for (int i = 0; i < BYTES; i++) assert_int_equal(received[i], i % PITCH < WIDTH ? sent[i] : 0);
+    }
+    assert_int_equal(mu_counter_read(&mu_device_get_counters(devices[0])->bytes_from_peer), 2 * WIDTH * ROWS);
+    assert_int_equal(mu_counter_read(&mu_device_get_counters(devices[0])->peer_copies), 1 + ROWS);
+    assert_int_equal(mu_device_free(devices[1], MU_LANE_UPLOAD, from, BYTES, NULL), MUSTER_OK);
+    assert_int_equal(mu_device_free(devices[0], MU_LANE_UPLOAD, to, BYTES, NULL), MUSTER_OK);
+}
+
 static void test_two_actors_on_one_device_are_connected(void **state) {
     (void)state;
     bool direct = false;
@@ -220,6 +250,7 @@ int main(void) {
         TEST(test_refused_access_is_no_error),
         TEST(test_corrupt_direct_path_is_given_up),
         TEST(test_pair_that_never_delivers_is_an_error),
+        TEST(test_rows_come_from_a_peer),
         TEST(test_two_actors_on_one_device_are_connected),
         TEST(test_shares_of_one_device_are_connected_by_a_checked_copy),
         TEST(test_peer_copy_moves_and_counts),

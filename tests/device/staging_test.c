@@ -170,6 +170,50 @@ static void test_every_size_goes_there_and_back(void **state) {
     assert_true(atomic_load(&wakes) > 0);
 }
 
+/* Rows wider than a slot and narrower, few and many: theirs arrive, and what is between them stays. */
+static void test_rows_go_there_and_back(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t width, pitch, rows;
+    } cases[] = {{1, 3, 100000},          {700, 1001, 2},          {4096, 4100, 3000},        {SLOT - 1, SLOT + 9, 3},
+                 {SLOT + 5, SLOT + 7, 4}, {3 * SLOT, 4 * SLOT, 2}, {100 * KIB, 100 * KIB, 50}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t width = cases[i].width, pitch = cases[i].pitch, rows = cases[i].rows,
+                 bytes = (rows - 1) * pitch + width;
+        unsigned char *sent = patterned(bytes, 1), *before = patterned(bytes, 2), *received = patterned(bytes, 3),
+                      *other = patterned(bytes, 3);
+        mu_address address = allocate(bytes);
+        mu_staged_copy copy;
+        begin(&copy, MU_STAGED_UP, before, address, bytes);
+        finish_well(&copy);
+        for (int way = MU_STAGED_UP; way <= MU_STAGED_DOWN; way++) {
+            OK(mu_lane_synchronize(device, MU_LANE_UPLOAD, &failure));
+            copy = (mu_staged_copy){.way = (mu_staged_way)way,
+                                    .lane = way == MU_STAGED_UP ? MU_LANE_UPLOAD : MU_LANE_DOWNLOAD,
+                                    .host = way == MU_STAGED_UP ? sent : received,
+                                    .device = address,
+                                    .bytes = width * rows,
+                                    .width = width,
+                                    .pitch = pitch};
+            mu_staging_begin(staging, &copy);
+            finish_well(&copy);
+        }
+        /* The rows of what came back, and the memory between them. */
+        for (uint64_t row = 0; row < rows; row++) {
+            assert_memory_equal(received + row * pitch, sent + row * pitch, width);
+            if (row + 1 < rows)
+                assert_memory_equal(received + row * pitch + width, other + row * pitch + width, pitch - width);
+        }
+        begin(&copy, MU_STAGED_DOWN, other, address, bytes);
+        finish_well(&copy);
+        for (uint64_t row = 0; row + 1 < rows; row++)
+            assert_memory_equal(other + row * pitch + width, before + row * pitch + width, pitch - width);
+        check(sent, bytes, 1);
+        release(address, bytes);
+        drop(sent), drop(before), drop(received), drop(other);
+    }
+}
+
 static void test_no_bytes_touch_nothing(void **state) {
     (void)state;
     mu_staged_copy copy;
@@ -595,6 +639,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_sim, close_sim)
     const struct CMUnitTest tests[] = {
         TEST(test_every_size_goes_there_and_back),
+        TEST(test_rows_go_there_and_back),
         TEST(test_no_bytes_touch_nothing),
         TEST(test_slots_are_made_as_they_are_needed),
         TEST(test_many_copies_both_ways_at_once),

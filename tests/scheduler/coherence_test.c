@@ -100,6 +100,117 @@ static void random_updates_match_the_model(void **state) {
     }
 }
 
+static void model_area(byte_state model[BYTES], const mu_area *area, int what, int device, uint64_t epoch) {
+    for (uint32_t row = 0; row < area->rows; row++) {
+        uint64_t low = mu_area_row(area, row);
+        model_change(model, (uint32_t)low, (uint32_t)(low + mu_area_width(area)), what, device, epoch);
+    }
+}
+
+static mu_area draw_area(void) {
+    mu_area area = {.rows = 1 + below(8)};
+    do {
+        area.low = below(BYTES);
+        area.high = area.low + 1 + below(12);
+        area.pitch = below(2) ? 24 : mu_area_width(&area) + below(20);
+    } while (mu_area_end(&area) > BYTES);
+    return area;
+}
+
+static bool change_area(mu_coherence *table, const mu_area *area, int what, int device, uint64_t epoch) {
+    if (what == 0) return mu_coherence_written_area(table, area, device, epoch);
+    if (what == 1) return mu_coherence_copied_area(table, area, device, epoch);
+    mu_coherence_lose_area(table, area, device);
+    return true;
+}
+
+/* A walk meets each byte of the area once, in its segment. */
+static void check_walk(const mu_coherence *table, const mu_area *area) {
+    uint64_t at = area->low, met = 0;
+    mu_walk walk;
+    for (const mu_segment *segment = mu_walk_first(&walk, table, area); segment; segment = mu_walk_next(&walk)) {
+        if (walk.low != at) at = mu_area_row(area, walk.row);
+        assert_int_equal(walk.low, at);
+        assert_true(segment->low <= walk.low && walk.low < walk.high && walk.high <= segment->high);
+        met += walk.high - walk.low;
+        at = walk.high;
+    }
+    assert_int_equal(met, mu_area_bytes(area));
+}
+
+static void random_areas_match_the_model(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        mu_coherence table;
+        byte_state model[BYTES];
+        random_state = seed * 77 + 5;
+        assert_int_equal(mu_coherence_init(&table, BYTES, DEVICES, true, NULL), MUSTER_OK);
+        for (int at = 0; at < BYTES; at++) model[at] = (byte_state){.valid = MU_LOCATION_HOST};
+        for (uint64_t epoch = 1; epoch < 300; epoch++) {
+            mu_area area = draw_area();
+            int what = below(12) == 0 ? 2 : (int)below(2), device = (int)below(DEVICES + 1) - 1;
+            if (what == 2) device = MUSTER_ANY_DEVICE;
+            assert_true(change_area(&table, &area, what, device, epoch));
+            model_area(model, &area, what, device, epoch);
+            check_shape(&table);
+            check_bytes(&table, model);
+            area = draw_area();
+            check_walk(&table, &area);
+        }
+        mu_coherence_destroy(&table);
+    }
+}
+
+/* As many rows as are alike, and no further than the end. */
+static void repeats_are_counted(void **state) {
+    (void)state;
+    mu_coherence table;
+    assert_int_equal(mu_coherence_init(&table, BYTES, DEVICES, true, NULL), MUSTER_OK);
+    const mu_area columns = {10, 14, 20, 8};
+    assert_true(mu_coherence_written_area(&table, &columns, 1, 5));
+    assert_int_equal(table.pitch, 20);
+    assert_true(mu_coherence_written(&table, 50, 54, 1, 9));
+    assert_true(mu_coherence_copied(&table, 110, 114, 0, 5));
+    uint64_t stamp;
+    const mu_segment *first = mu_coherence_find(&table, 10);
+    assert_int_equal(mu_coherence_repeats(&table, first, 10, 14, 20, BYTES, 1, &stamp), 5);
+    assert_int_equal(stamp, 9);
+    assert_int_equal(mu_coherence_repeats(&table, first, 10, 14, 20, 54, 1, &stamp), 3);
+    assert_int_equal(mu_coherence_repeats(&table, first, 10, 14, 20, 53, 1, &stamp), 2);
+    assert_int_equal(stamp, 5);
+    assert_int_equal(mu_coherence_repeats(&table, first, 10, 14, 0, BYTES, 1, &stamp), 1);
+    assert_int_equal(mu_coherence_repeats(&table, first, 10, 14, 21, BYTES, 1, &stamp), 1);
+    assert_int_equal(mu_coherence_repeats(&table, first, 11, 14, 20, BYTES, MUSTER_ANY_DEVICE, &stamp), 5);
+    assert_int_equal(stamp, 0);
+    mu_coherence_destroy(&table);
+}
+
+/* Whichever row finds no memory, none has changed. */
+static void rows_change_together_or_not_at_all(void **state) {
+    (void)state;
+    uint32_t refused = 0;
+    for (uint64_t n = 1; n < 12; n++) {
+        mu_coherence table;
+        byte_state model[BYTES];
+        assert_int_equal(mu_coherence_init(&table, BYTES, DEVICES, true, NULL), MUSTER_OK);
+        for (int at = 0; at < BYTES; at++) model[at] = (byte_state){.valid = MU_LOCATION_HOST};
+        random_state = n;
+        for (uint64_t epoch = 1; epoch < 40; epoch++) {
+            const mu_area area = draw_area();
+            mu_alloc_fail_at(1 + epoch % n, false);
+            if (change_area(&table, &area, (int)(epoch % 2), (int)(epoch % DEVICES), epoch))
+                model_area(model, &area, (int)(epoch % 2), (int)(epoch % DEVICES), epoch);
+            else
+                refused++;
+            mu_alloc_fail_at(0, false);
+            check_shape(&table);
+            check_bytes(&table, model);
+        }
+        mu_coherence_destroy(&table);
+    }
+    assert_true(refused > 10);
+}
+
 static void an_empty_range_changes_nothing(void **state) {
     (void)state;
     mu_coherence table;
@@ -184,9 +295,14 @@ static void running_out_of_memory_changes_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_updates_match_the_model),        cmocka_unit_test(an_empty_range_changes_nothing),
-        cmocka_unit_test(restamping_raises_what_is_valid_there), cmocka_unit_test(instances_are_found_and_united),
+        cmocka_unit_test(random_updates_match_the_model),
+        cmocka_unit_test(an_empty_range_changes_nothing),
+        cmocka_unit_test(restamping_raises_what_is_valid_there),
+        cmocka_unit_test(instances_are_found_and_united),
         cmocka_unit_test(running_out_of_memory_changes_nothing),
+        cmocka_unit_test(random_areas_match_the_model),
+        cmocka_unit_test(repeats_are_counted),
+        cmocka_unit_test(rows_change_together_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

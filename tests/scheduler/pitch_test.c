@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/sanitizer.h"
 #include "device/sim/sim.h"
 #include "device/telemetry.h"
 #include "scheduler/graph.h"
@@ -22,12 +23,14 @@ extern const char test_pitch_kernels_ptx[];
 
 enum { MIB = 1 << 20, MOST_WORDS = 20000 };
 
+enum { SCENARIOS = MU_TSAN || MU_ASAN ? 3 : 12 };
+
 static struct {
     const char *driver;
     uint32_t actors;
     uint64_t seed;
     uint32_t scenarios;
-} options = {"sim", 1, 1, 12};
+} options = {"sim", 1, 1, SCENARIOS};
 
 static bool on_cuda(void) { return strcmp(options.driver, "cuda") == 0; }
 
