@@ -28,8 +28,10 @@ static void open_devices(fixture *fixture, uint32_t count, const uint32_t *speed
                                  "%s{\"sms\": 2, \"launch_ns\": 3600, \"instructions_per_ns\": %g}", d ? ", " : "",
                                  speeds[d] / 1000.0);
     snprintf(spec + used, sizeof spec - used, "]}");
-    fixture_open_with(fixture, count,
-                      &(muster_config){.struct_size = sizeof(muster_config), .cache_dir = "", .sim = spec});
+    fixture_open_with(
+        fixture, count,
+        &(muster_config){
+            .struct_size = sizeof(muster_config), .flags = MUSTER_RUNTIME_NO_STEALING, .cache_dir = "", .sim = spec});
 }
 
 typedef struct work {
@@ -222,6 +224,7 @@ static void unknown_kernels_are_cut_by_what_devices_are(void **state) {
     uint32_t blocks[MOST], shards[MOST];
     fixture_open_with(&fixture, 2,
                       &(muster_config){.struct_size = sizeof(muster_config),
+                                       .flags = MUSTER_RUNTIME_NO_STEALING,
                                        .cache_dir = "",
                                        .sim = "{\"devices\": [{\"sms\": 30, \"clock_khz\": 1000000}, {\"sms\": 10, "
                                               "\"clock_khz\": 2000000}]}"});
