@@ -25,15 +25,13 @@ typedef uint64_t mu_address;                    /* device memory; 0 is none */
 
 /* Streams of a device. Kernels go to DISPATCH only; copies that should overlap go to UPLOAD and DOWNLOAD. MEMORY carries
  * nothing but allocations and frees, so it is never behind and waiting for it costs no time: what is allocated while a large
- * upload is on its way can be used at once. SIGNAL waits for other lanes' events to tell a sleeping worker (mu_event_signal); nothing
- * waits for it. */
+ * upload is on its way can be used at once. */
 typedef enum mu_lane {
     MU_LANE_DISPATCH = 0,
     MU_LANE_UPLOAD = 1,
     MU_LANE_DOWNLOAD = 2,
     MU_LANE_MEMORY = 3,
-    MU_LANE_SIGNAL = 4,
-    MU_LANE_COUNT = 5
+    MU_LANE_COUNT = 4
 } mu_lane;
 
 /* ---------------------------------------------------------------------------------------------------------- driver -- */
@@ -127,10 +125,6 @@ muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, mus
 /* The same for an event of `owner`. When it is the owner that the driver has lost, the owner is marked as lost and `device` is not:
  * DEVICE_LOST with the owner's index in error->device. */
 muster_status mu_event_wait_for(mu_device *device, mu_lane lane, mu_event event, mu_device *owner, muster_error *error);
-/* Calls fn(user) once the event, which has been recorded, has completed: some 20 us later, on a thread of the driver's. It makes no
- * driver call and returns at once. When the device is lost first it may never be called, or at any time. */
-muster_status mu_event_signal(mu_device *device, mu_event event, void (*fn)(void *user), void *user,
-                              muster_error *error);
 muster_status mu_lane_synchronize(mu_device *device, mu_lane lane, muster_error *error); /* blocks */
 
 /* Events that measure: recording one costs 2.8 us instead of 0.19. Both must have completed: INVALID_STATE otherwise. */

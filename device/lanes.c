@@ -71,18 +71,6 @@ muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, mus
     return MUSTER_OK;
 }
 
-muster_status mu_event_signal(mu_device *device, mu_event event, void (*fn)(void *user), void *user,
-                              muster_error *error) {
-    muster_status status = mu_device_alive(device, error);
-    if (status) return status;
-    CUstream lane = device->lanes[MU_LANE_SIGNAL];
-    CUresult code = device->driver->stream_wait_event(lane, mu_event_handle(event), 0);
-    if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "cuStreamWaitEvent for a signal");
-    code = device->driver->launch_host_func(lane, fn, user);
-    if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "cuLaunchHostFunc");
-    return MUSTER_OK;
-}
-
 muster_status mu_event_wait_for(mu_device *device, mu_lane lane, mu_event event, mu_device *owner,
                                 muster_error *error) {
     muster_status status = mu_device_alive(device, error);

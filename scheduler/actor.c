@@ -2,11 +2,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "scheduler/alarm.h"
 #include "scheduler/arrivals.h"
 #include "scheduler/bind.h"
 #include "scheduler/buffer.h"
@@ -24,6 +24,9 @@
 /* Tasks enqueued before the epoch is closed: an event costs 0.2 us, so one for so many is nothing, and completion is
  * still seen in small steps. The longest burst fits. */
 enum { EPOCH_TASKS = 2 * MU_BURST_LONGEST };
+
+/* More launches than these in one epoch are short, and when they end need not be foreseen. */
+enum { VIGIL_TASKS = 8 };
 
 /* ---------------------------------------------------------------------------------------------------------- epochs -- */
 
@@ -433,8 +436,10 @@ static bool look_for_completions(mu_actor *actor) {
         error.status = MUSTER_DEVICE_LOST;
         mu_actor_lose(actor, &error);
     }
-    /* Only other devices' workers ask. */
-    if (!actor->lost && actor->runtime->device_count > 1)
+    /* Other devices' workers ask, and this one, when what it waits for is long. */
+    if (!actor->lost && actor->timeline.complete != complete &&
+        (actor->runtime->device_count > 1 ||
+         (epoch_at(actor, complete + 1)->tasks <= VIGIL_TASKS && mu_now_ns() - since_ns > MU_VIGIL_NS)))
         mu_estimate_note_epochs(actor, complete + 1, actor->timeline.complete, since_ns);
     while (!actor->lost && actor->retired < actor->timeline.complete && mu_loss_can_judge(actor, actor->retired + 1))
         mu_epoch_retire(actor, actor->retired + 1);
@@ -477,24 +482,32 @@ static void run_deferred(mu_actor *actor) {
     }
 }
 
-/* How long to sleep: until the next look at what only looking tells of, or until mail comes. The driver tells when an epoch has
- * completed, so that is looked for only in case it does not. */
-static uint64_t sleep_ns(mu_actor *actor) {
-    bool in_flight = actor->retired + 1 < actor->timeline.open, set;
-    if (actor->deferred || actor->held_tasks || actor->arrivals.first || actor->staged_arrivals ||
-        actor->retired < actor->timeline.complete || mu_staging_is_active(actor->staging))
-        return MU_POLL_INTERVAL_NS;
-    if (!in_flight && !actor->starved.first && !actor->retired_instances) return MUSTER_FOREVER;
-    if (!in_flight || actor->lost) return MU_POLL_INTERVAL_NS;
-    muster_error error;
-    if (mu_alarm_set(actor, actor->alarm, &set, &error)) {
-        mu_actor_lose(actor, &error);
-        set = false;
+/* When the oldest epoch in flight probably ends; 0: that is not known, or it is many short kernels. */
+static uint64_t expected_end_ns(const mu_actor *actor) {
+    uint64_t end = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
+    if (actor->retired + 1 >= actor->timeline.open) return 0;
+    const mu_epoch *epoch = epoch_at((mu_actor *)(uintptr_t)actor, actor->retired + 1);
+    mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK;
+    for (int count = 0; ref != MU_NO_TASK; count++) {
+        const muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
+        const mu_task *task = &run->tasks[(uint32_t)ref];
+        uint64_t ns = mu_estimate_launch_ns(&run->graph->nodes[task->node], actor->index);
+        if (count == VIGIL_TASKS || ns == 0) return 0;
+        end += ns;
+        ref = task->epoch_next;
     }
-    return set ? MU_ALARM_INTERVAL_NS : MU_POLL_INTERVAL_NS;
+    return end;
 }
 
-/* Nothing to do now: look around for a while, then sleep. */
+/* How long to sleep with work in flight: until shortly before it is expected to end, and then in small steps. */
+static uint64_t interval_ns(const mu_actor *actor, uint64_t now) {
+    uint64_t end = expected_end_ns(actor);
+    if (now + MU_VIGIL_NS >= end) return end && now < end + MU_VIGIL_NS ? MU_VIGIL_INTERVAL_NS : MU_POLL_INTERVAL_NS;
+    uint64_t left = end - MU_VIGIL_NS - now;
+    return left < MU_POLL_INTERVAL_NS ? left : MU_POLL_INTERVAL_NS;
+}
+
+/* Nothing to do now: look around for a while, then sleep; with work in flight only until the next look. */
 static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     uint64_t now = mu_now_ns();
     if (!*idle_since_ns) *idle_since_ns = now;
@@ -506,14 +519,15 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
         mu_spin_pause();
         return;
     }
-    uint64_t timeout_ns = sleep_ns(actor);
+    bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
+                   actor->held_tasks || actor->arrivals.first || actor->staged_arrivals || actor->retired_instances ||
+                   mu_staging_is_active(actor->staging);
     /* A write-back that has just ended made tasks ready that waited for it. */
-    if (timeout_ns == MUSTER_FOREVER && actor->ready.first) return;
+    if (!waiting && actor->ready.first) return;
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
-    if (timeout_ns == MUSTER_FOREVER &&
-        (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor) || mu_bursts_grow(actor)))
+    if (!waiting && (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor) || mu_bursts_grow(actor)))
         return;
-    mu_mailbox_park(&actor->mailbox, timeout_ns);
+    mu_mailbox_park(&actor->mailbox, waiting ? interval_ns(actor, now) : MUSTER_FOREVER);
 }
 
 static void work(mu_actor *actor) {
@@ -566,7 +580,6 @@ static void tear_down(mu_actor *actor) {
     mu_arrivals_destroy(actor);
     if (actor->staging && actor->lost) mu_staging_lose(actor->staging, &actor->loss);
     mu_staging_destroy(actor->staging);
-    mu_alarm_destroy(actor, actor->alarm);
     mu_bursts_destroy(actor);
     mu_module_cache_destroy(actor->modules);
     mu_occupancy_cache_destroy(actor->occupancy);
@@ -580,7 +593,6 @@ static muster_status set_up(mu_actor *actor, muster_error *error) {
     if (!(status = mu_timeline_init(&actor->timeline, actor->device, error)) &&
         !(status = mu_occupancy_cache_create(actor->device, &actor->occupancy, error)))
         status = mu_module_cache_create(actor->device, actor->occupancy, &actor->modules, error);
-    if (!status) status = mu_alarm_create(actor, &actor->alarm, error);
     if (!status) status = mu_bursts_create(actor, error);
     if (!status) status = mu_staging_create(actor->device, actor->runtime->copier, wake, actor, &actor->staging, error);
     open_epoch(actor);
@@ -594,6 +606,8 @@ static void *worker(void *argument) {
     char name[16];
     snprintf(name, sizeof name, "muster-%d", actor->index);
     pthread_setname_np(pthread_self(), name);
+    /* Of this thread alone: it sleeps for less than the 50 us that the system may be late by. */
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
     /* Before anything is allocated, so that what the worker touches first is near. */
     if (!(actor->runtime->config.flags & MUSTER_RUNTIME_NO_NUMA)) mu_device_settle(actor->device);
     muster_status status = set_up(actor, &started->error);

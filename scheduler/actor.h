@@ -10,7 +10,6 @@
 
 #include "cache/module_cache.h"
 #include "device/staging.h"
-#include "scheduler/alarm.h"
 #include "scheduler/bursts.h"
 #include "scheduler/callout.h"
 #include "scheduler/coherence.h"
@@ -113,7 +112,6 @@ struct mu_actor {
     mu_staging *staging; /* copies from and to pageable memory; the worker's, as everything of the device */
     pthread_t thread;
     mu_mailbox mailbox;
-    mu_alarm *alarm; /* for its sleep */
     /* Jobs placed here and not ended, and what they are estimated to take: what placement compares. Relaxed: estimates. With one
      * device there is nothing to compare, and nothing is counted. */
     _Alignas(MU_CACHE_LINE) atomic_uint queued;

@@ -1,7 +1,8 @@
 /* What jobs and transfers will probably take, from what they took: what placement goes by where there is a choice of device.
  *
  * Estimates are written by the workers and read by any thread, relaxed: nothing but how well jobs are placed depends on them. They
- * begin with what earlier runtimes learnt (scheduler/history.h). With one device nobody asks, and nothing is noted. */
+ * begin with what earlier runtimes learnt (scheduler/history.h). With one device only what is long is noted, for the worker
+ * to know when to look. */
 #ifndef MUSTER_SCHEDULER_ESTIMATE_H
 #define MUSTER_SCHEDULER_ESTIMATE_H
 

@@ -78,13 +78,6 @@ muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
     return MUSTER_OK;
 }
 
-bool mu_timeline_signal(mu_timeline *timeline, void (*fn)(void *user), void *user, muster_status *status,
-                        muster_error *error) {
-    if (timeline->complete >= atomic_load_explicit(&timeline->closed, memory_order_relaxed)) return false;
-    *status = mu_event_signal(timeline->device, slot_of(timeline, timeline->complete + 1)->event, fn, user, error);
-    return true;
-}
-
 uint64_t mu_timeline_age_ns(const mu_timeline *timeline) {
     if (mu_timeline_done(timeline) == mu_timeline_closed(timeline)) return 0;
     uint64_t since = atomic_load_explicit(&timeline->since_ns, memory_order_relaxed), now = mu_now_ns();

@@ -51,9 +51,6 @@ muster_status mu_timeline_close(mu_timeline *timeline, muster_error *error);
 
 /* Worker. Asks the device about the oldest closed epochs, one by one until one is not complete, and moves `complete`. */
 muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error);
-/* Worker. The driver calls fn(user) when the oldest epoch in flight completes (mu_event_signal). False: none is in flight. */
-bool mu_timeline_signal(mu_timeline *timeline, void (*fn)(void *user), void *user, muster_status *status,
-                        muster_error *error);
 /* Worker. A complete epoch, the next, is settled: it is done. */
 void mu_timeline_settle(mu_timeline *timeline, uint64_t epoch);
 /* Worker. The device is lost and what was in flight is marked so: every epoch there will ever be counts as closed and done. */
