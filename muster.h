@@ -808,8 +808,9 @@ MUSTER_API muster_status muster_graph_create(muster_runtime *runtime, muster_gra
 MUSTER_API void muster_graph_destroy(muster_graph *graph); /* its runs keep what they need */
 
 /* Adds a kernel dispatch. Dependencies on earlier jobs of the graph are inferred from the buffer ranges: a reader waits
- * for the last writers of what it reads, a writer also for the readers since. Overlapping ranges of one buffer within
- * one job are refused when one of them is written.
+ * for the last writers of what it reads, a writer also for the readers since. Jobs that depend on each other in no such way
+ * run in any order and at the same time, on one device too; what else kernels share, as a module-scope variable, takes
+ * muster_graph_after. Overlapping ranges of one buffer within one job are refused when one of them is written.
  * Errors: INVALID_GEOMETRY, ARGUMENT_MISMATCH (count and sizes, where the driver tells the kernel's parameters),
  * OUT_OF_RANGE, BUFFER_TOO_SMALL (a cut argument shorter than its slices need), LIMIT_REACHED (4,096 different pitches or numbers of
  * rows in a graph), UNCUTTABLE, COOPERATIVE_TOO_LARGE (by what
