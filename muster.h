@@ -208,7 +208,8 @@ typedef struct muster_placement_request {
 } muster_placement_request;
 
 /* Decides which device runs a job that is not pinned, when it is ready and there is a choice. The shards of a cut dispatch are not
- * asked for: cutting gave each its device, which it leaves only to end earlier. Lost devices, and devices whose memory can never hold the job, are no candidates. */
+ * asked for: cutting gave each its device, which it leaves only to end earlier. Lost devices, and devices whose memory can never
+ * hold the job, are no candidates. A device that runs out of work may take the job later, unless MUSTER_RUNTIME_NO_STEALING is set. */
 typedef struct muster_placement_policy {
     size_t struct_size;
     const char *name; /* in messages; NULL: "custom" */
