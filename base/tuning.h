@@ -47,6 +47,8 @@ enum {
      * runs, one that is written back, and room for the three to be of different lengths. */
     MU_MAX_SHARDS = 65536,
     MU_WAVE_DEPTH = 4,
+    /* The part of what a device can give that a cut leaves for modules loaded after it, 1/64: 2 GB of an H200. */
+    MU_CUT_RESERVE = 64,
     /* Launches of one job: its shards times its iterations. */
     MU_JOB_LAUNCHES_MAX = 1 << 20,
 

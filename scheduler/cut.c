@@ -150,8 +150,10 @@ static muster_status most_slices(planner *p, uint32_t most, uint64_t limit, uint
     return MUSTER_OK;
 }
 
+/* Less what modules may take that are loaded later. */
 static uint64_t capacity_of(const planner *p, uint32_t device) {
-    return mu_ledger_capacity(mu_device_ledger(p->graph->handle.runtime->actors[device].device));
+    uint64_t capacity = mu_ledger_capacity(mu_device_ledger(p->graph->handle.runtime->actors[device].device));
+    return capacity - capacity / MU_CUT_RESERVE;
 }
 
 static uint32_t divided(uint32_t a, uint32_t b) { return (uint32_t)(((uint64_t)a + b - 1) / b); }
