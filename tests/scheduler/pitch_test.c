@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/sanitizer.h"
 #include "device/sim/sim.h"
 #include "device/telemetry.h"
@@ -406,7 +407,7 @@ static void neighbouring_columns_are_written_at_the_same_time(void **state) {
     for (uint32_t w = 0; w < 80; w++) model[0][w] = w * w;
     muster_buffer *in = fixture_buffer(&m.fixture, sizeof found, model[0]);
     muster_buffer *out = fixture_buffer(&m.fixture, sizeof found, NULL);
-    muster_graph *graph = fixture_graph(&m.fixture), *look = fixture_graph(&m.fixture);
+    muster_graph *graph = fixture_graph(&m.fixture);
     muster_arg args[10];
     muster_dispatch dispatch = mix_columns(&m, &s, args, out, in, (mixture){.keep = false}, 0);
     fixture_add(graph, &dispatch);
@@ -418,7 +419,6 @@ static void neighbouring_columns_are_written_at_the_same_time(void **state) {
     FAILS(MUSTER_TIMEOUT, "", muster_run_wait(run, 0, &reported));
     fixture_hold(&m.fixture, 1, false);
     OK(muster_run_wait(run, fixture_wait_ns, &reported));
-    (void)look;
     fixture_read(out, 0, sizeof found, found);
     assert_memory_equal(found, model[1], sizeof found);
     fixture_close(&m.fixture);
@@ -496,6 +496,70 @@ static void only_the_columns_of_a_failed_shard_are_lost(void **state) {
     fixture_run(&m.fixture, graph);
     fixture_read(out, 0, sizeof found, found);
     assert_memory_equal(found, model[1], sizeof found);
+    fixture_close(&m.fixture);
+}
+
+/* Two jobs of which the second reads across the columns of the first, and their results read home, while one allocation fails. */
+static muster_status run_short_of_memory(const machine *m, const shape *s, muster_buffer *out, muster_buffer *in,
+                                         uint64_t nth, bool *hit) {
+    muster_graph *graph = fixture_graph(&m->fixture);
+    muster_arg args[10];
+    muster_dispatch dispatch = mix_columns(m, s, args, out, in, (mixture){.before = 3}, 0);
+    fixture_add(graph, &dispatch);
+    dispatch = mix_rows(m, s, args, in, out);
+    fixture_add(graph, &dispatch);
+    muster_run *run = NULL;
+    void *pointer;
+    mu_alloc_fail_at(nth, false);
+    muster_status status = muster_submit(m->fixture.runtime, graph, &run, NULL);
+    if (!status) status = muster_run_wait(run, fixture_wait_ns, NULL);
+    if (!status) status = muster_buffer_acquire(out, 0, 0, MUSTER_READ, fixture_wait_ns, &pointer, NULL);
+    *hit = mu_alloc_fail_hits();
+    mu_alloc_fail_at(0, false);
+    if (!status) OK(muster_buffer_release(out, pointer, &reported));
+    muster_run_destroy(run);
+    muster_graph_destroy(graph);
+    return status;
+}
+
+static void any_allocation_may_fail(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    const shape s = {.pitch = 19, .width = 16, .rows = 9, .words = 171, .threads = 4, .slices = 4, .range_words = 168};
+    uint32_t start[2][171], model[2][171], found[171], failed = 0;
+    for (uint32_t w = 0; w < s.words; w++) start[0][w] = w * w, start[1][w] = w * 3;
+    machine m;
+    open_machine(&m, 4, NULL, 0);
+    bool hit = true;
+    for (uint64_t nth = 1; hit; nth++) {
+        muster_buffer *buffer[2];
+        for (int i = 0; i < 2; i++) {
+            buffer[i] = fixture_buffer(&m.fixture, sizeof found, NULL);
+            fixture_write(buffer[i], 0, sizeof found, start[i]);
+        }
+        muster_status status = run_short_of_memory(&m, &s, buffer[1], buffer[0], nth, &hit);
+        failed += status != MUSTER_OK;
+        /* Whatever it was, what is written anew is right, and what lies between is as it was. */
+        bool lost = status == MUSTER_KERNEL_FAULT || status == MUSTER_DEVICE_LOST;
+        if (!lost) {
+            memcpy(model, start, sizeof model);
+            fixture_write(buffer[0], 0, sizeof found, start[0]);
+            muster_graph *graph = fixture_graph(&m.fixture);
+            muster_arg args[10];
+            muster_dispatch dispatch = mix_columns(&m, &s, args, buffer[1], buffer[0], (mixture){.after = 2}, 0);
+            fixture_add(graph, &dispatch);
+            fixture_run(&m.fixture, graph);
+            muster_graph_destroy(graph);
+            model_columns(&s, model[1], model[0], (mixture){.after = 2});
+            fixture_read(buffer[1], 0, sizeof found, found);
+            assert_memory_equal(found, model[1], sizeof found);
+        }
+        for (int i = 0; i < 2; i++) muster_buffer_destroy(buffer[i]);
+        if (!lost) continue;
+        fixture_close(&m.fixture); /* the simulator found no memory for a kernel */
+        open_machine(&m, 4, NULL, 0);
+    }
+    assert_true(failed > 10);
     fixture_close(&m.fixture);
 }
 
@@ -586,6 +650,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(neighbouring_columns_are_written_at_the_same_time),
         cmocka_unit_test(volumes_run_in_waves),
         cmocka_unit_test(only_the_columns_of_a_failed_shard_are_lost),
+        cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(what_cannot_be_is_refused_with_numbers),
         cmocka_unit_test(different_pitches_are_bounded),
     };
