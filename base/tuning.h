@@ -116,8 +116,8 @@ enum {
 #define MU_ENQUEUE_AHEAD_NS 2000000u
 /* A job goes to another device when that saves more than this, about what waking the worker there takes. */
 #define MU_STEAL_GAIN_NS 30000u
-/* An actor with work that waits looks this often whether others have registered for some: the most that they idle, beside what it has
- * to give, and 256 looks at tasks are less than a tenth of it. */
+/* An actor with work that waits looks no more often than this whether others have registered for some: 256 looks at tasks are less than a
+ * tenth of it. */
 #define MU_STEAL_LOOK_NS 500000u
 /* A futex wake costs the waker 2 us and the sleeper runs 27 us later: spinning for about one such wake pays. */
 #define MU_SPIN_NS 30000u

@@ -101,6 +101,7 @@ typedef struct mu_steal {
     uint64_t refused;   /* devices that had nothing to give since it last got something */
     uint64_t asking;    /* devices whose requests are here */
     uint64_t looked_ns; /* when it last looked for registered requests */
+    bool asked_around;  /* since it ran out of work, all have been asked that had any */
 } mu_steal;
 
 struct mu_actor {

@@ -13,6 +13,8 @@ static uint64_t queued_ns(const mu_actor *actor) {
 
 void mu_steal_init(mu_actor *actor) {
     actor->steal.state = MU_STEAL_REGISTERED;
+    /* Until it has had work, and so all actors have started, it looks at no other. */
+    actor->steal.asked_around = true;
     actor->steal.request.kind = MU_MAIL_STEAL;
 }
 
@@ -212,6 +214,7 @@ static void ask(mu_actor *actor) {
     mu_actor *victim = choose_victim(actor);
     if (!victim) {
         steal->refused = 0;
+        steal->asked_around = true;
         steal->state = MU_STEAL_REGISTERED;
         atomic_fetch_or_explicit(&actor->runtime->thieves, MU_LOCATION_DEVICE(actor->index), memory_order_release);
         return;
@@ -224,6 +227,14 @@ static void ask(mu_actor *actor) {
     mu_mailbox_post(&victim->mailbox, &steal->request);
 }
 
+/* Its registered request, to ask the one with most work now, rather than wait until somebody looks. Somebody may have it already. */
+static void take_back(mu_actor *actor) {
+    uint64_t bit = MU_LOCATION_DEVICE(actor->index);
+    actor->steal.asked_around = true;
+    if (choose_victim(actor) && atomic_fetch_and_explicit(&actor->runtime->thieves, ~bit, memory_order_acq_rel) & bit)
+        actor->steal.state = MU_STEAL_OWN;
+}
+
 /* What is left ends before anything that is asked for now can be here. What waits for memory would not get it sooner. */
 static bool runs_out(const mu_actor *actor) {
     return !actor->ready.first && !actor->starved.first && queued_ns(actor) < MU_SOON_NS && !actor->lost &&
@@ -233,5 +244,10 @@ static bool runs_out(const mu_actor *actor) {
 void mu_steal_step(mu_actor *actor) {
     if (actor->steal.asking) answer_requests(actor);
     if (has_to_spare(actor)) answer_registered(actor);
-    if (actor->steal.state == MU_STEAL_OWN && runs_out(actor)) ask(actor);
+    if (!runs_out(actor)) {
+        actor->steal.asked_around = false;
+        return;
+    }
+    if (actor->steal.state == MU_STEAL_REGISTERED && !actor->steal.asked_around) take_back(actor);
+    if (actor->steal.state == MU_STEAL_OWN) ask(actor);
 }

@@ -5,10 +5,12 @@
  *   - with one victim, the actor with the longest queue that has not refused it since it last got something (MU_MAIL_STEAL). The victim
  *     answers as soon as it has handed its device all that it may: it gives what pays, and says how much (MU_MAIL_STOLEN), after the
  *     tasks themselves (MU_MAIL_TASKS);
- *   - registered, a bit in the runtime's `thieves`, when nobody else is left to ask. Whoever has work that waits looks there now and
- *     then, takes the bit, and answers as if it had been asked. So an actor that finds nothing sleeps, and an idle runtime with it.
- * Every actor starts registered, and stays so until it is given something, whatever else it does meanwhile: whether giving pays is
- * the victim's to find out. So devices whose queues are never long send no request at all.
+ *   - registered, a bit in the runtime's `thieves`, when nobody else is left to ask. Whoever has work that waits looks there when it
+ *     has handed its device all that it may, takes the bit, and answers as if it had been asked. So an actor that finds nothing sleeps,
+ *     and an idle runtime with it.
+ * Every actor starts registered, and stays so while it works: whether giving pays is the victim's to find out. When it runs out of work
+ * again and somebody's queue is long, it takes its request back to ask, once around. So devices whose queues are never long send no
+ * request at all.
  *
  * What is given: tasks from the ready queue of a device that has as much ahead of it as it may have, but not the first; without pin,
  * held instances, repetitions, or a grid that must be resident; whose predecessors' epochs are closed; each once at most. And only

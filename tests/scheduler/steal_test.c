@@ -49,6 +49,14 @@ static uint64_t steals(const fixture *fixture) {
     return sum;
 }
 
+static void wait_for_steals_of(const fixture *fixture, int device, uint64_t count) {
+    uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
+    while (stats_of(fixture, device).steals < count) {
+        assert_true(mu_now_ns() < deadline);
+        sched_yield();
+    }
+}
+
 static void wait_for_steals(const fixture *fixture, uint64_t count) {
     uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
     while (steals(fixture) < count) {
@@ -64,6 +72,17 @@ static void wait_until_registered(const fixture *fixture, uint64_t mask) {
         assert_true(mu_now_ns() < deadline);
         sched_yield();
     }
+}
+
+/* A device has looked for registered requests when it has handed over its jobs: it is full then. */
+static void wait_until_held_ones_are_full(const fixture *fixture) {
+    uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
+    while (stats_of(fixture, 0).launches < AHEAD || stats_of(fixture, 1).launches < AHEAD) {
+        assert_true(mu_now_ns() < deadline);
+        sched_yield();
+    }
+    mu_actors_pass(fixture->runtime);
+    mu_actors_pass(fixture->runtime);
 }
 
 static uint32_t count_on(const muster_run *run, uint32_t jobs, int device) {
@@ -96,8 +115,11 @@ static void an_idle_device_takes_what_waits(void **state) {
             buffers[i] = fixture_buffer(&fixture, BYTES, NULL);
             fixture_affine(&fixture, graph, buffers[i], 2, 7);
         }
-        fixture_hold(&fixture, 0, true);
+        fixture_hold_all(&fixture, true);
         muster_run *run = fixture_submit(&fixture, graph);
+        /* While nothing is done, each gets half of what is more than it has. */
+        for (uint32_t d = 1; d < devices; d++) wait_for_steals_of(&fixture, (int)d, 1);
+        for (uint32_t d = 1; d < devices; d++) fixture_hold(&fixture, (int)d, false);
         wait_for_steals(&fixture, JOBS - AHEAD - 1);
         fixture_hold(&fixture, 0, false);
         OK(muster_run_wait(run, fixture_wait_ns, &reported));
@@ -111,7 +133,6 @@ static void an_idle_device_takes_what_waits(void **state) {
             launches += stats_of(&fixture, (int)d).launches;
             assert_int_equal(atomic_load(&fixture.runtime->actors[d].queued), 0);
             assert_int_equal(atomic_load(&fixture.runtime->actors[d].queued_ns), 0);
-            if (d) assert_true(stats_of(&fixture, (int)d).steals > 0);
         }
         assert_int_equal(jobs, JOBS);
         assert_int_equal(launches, JOBS);
@@ -214,16 +235,34 @@ static void a_busy_device_takes_nothing(void **state) {
     for (int i = JOBS; i < 2 * JOBS; i++) fixture_affine(&fixture, graph, buffers[i], 1, 1);
     fixture_hold_all(&fixture, true);
     muster_run *run[2] = {fixture_submit(&fixture, other), fixture_submit(&fixture, graph)};
-    /* Device 0 has looked for registered requests when it has handed over its jobs: it is full then. */
-    uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
-    while (stats_of(&fixture, 0).launches < AHEAD || stats_of(&fixture, 1).launches < AHEAD) {
-        assert_true(mu_now_ns() < deadline);
-        sched_yield();
-    }
-    mu_actors_pass(fixture.runtime);
-    mu_actors_pass(fixture.runtime);
+    wait_until_held_ones_are_full(&fixture);
     assert_int_equal(steals(&fixture), 0);
     fixture_hold_all(&fixture, false);
+    for (int i = 0; i < 2; i++) OK(muster_run_wait(run[i], fixture_wait_ns, &reported));
+    check_words(buffers, 2 * JOBS, 1);
+    fixture_close(&fixture);
+}
+
+/* It was busy when the victim looked at its request; when it is not any more it asks. */
+static void a_device_that_was_busy_asks_when_it_is_not(void **state) {
+    (void)state;
+    enum { JOBS = 20 };
+    fixture fixture;
+    open_devices(&fixture, 2);
+    set_pace(&fixture, "affine", 1000000);
+    muster_graph *graph = fixture_graph(&fixture), *other = fixture_graph(&fixture);
+    muster_buffer *buffers[2 * JOBS];
+    for (int i = 0; i < 2 * JOBS; i++) buffers[i] = fixture_buffer(&fixture, BYTES, NULL);
+    for (int i = 0; i < JOBS; i++) add_affine_on(&fixture, other, buffers[i], 1, 1, 1);
+    for (int i = JOBS; i < 2 * JOBS; i++) fixture_affine(&fixture, graph, buffers[i], 1, 1);
+    fixture_hold_all(&fixture, true);
+    muster_run *run[2] = {fixture_submit(&fixture, other), fixture_submit(&fixture, graph)};
+    wait_until_held_ones_are_full(&fixture);
+    assert_int_equal(steals(&fixture), 0);
+    fixture_hold(&fixture, 1, false);
+    wait_for_steals(&fixture, JOBS - AHEAD - 1);
+    assert_true(stats_of(&fixture, 1).steal_requests > 0);
+    fixture_hold(&fixture, 0, false);
     for (int i = 0; i < 2; i++) OK(muster_run_wait(run[i], fixture_wait_ns, &reported));
     check_words(buffers, 2 * JOBS, 1);
     fixture_close(&fixture);
@@ -591,6 +630,7 @@ int main(void) {
         cmocka_unit_test(what_belongs_to_its_device_stays),
         cmocka_unit_test(what_is_too_expensive_to_move_stays),
         cmocka_unit_test(a_busy_device_takes_nothing),
+        cmocka_unit_test(a_device_that_was_busy_asks_when_it_is_not),
         cmocka_unit_test(stolen_jobs_wait_for_what_they_follow),
         cmocka_unit_test(shards_are_stolen_too),
         cmocka_unit_test(reductions_are_right_wherever_shards_go),
