@@ -43,6 +43,7 @@ typedef struct machine {
     uint32_t devices, largest_bytes;
     uint64_t budget_bytes; /* 0: no limit */
     bool steal_always;
+    uint32_t burst_mode; /* of those that are drawn */
     muster_config config;
     char spec[FIXTURE_SPEC_BYTES];
 } machine;
@@ -149,9 +150,11 @@ static int answer_anything(void *user, const muster_placement_request *request) 
 static const muster_placement_policy anything = {sizeof anything, "anything", NULL,
                                                  MUSTER_PLACEMENT_TURN | MUSTER_PLACEMENT_DATA, answer_anything};
 
+enum { BURST_MODES = 4 };
+
 static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     static const char *const placements[] = {"locality", "least-loaded", "round-robin", "random"};
-    static const char *const bursts[] = {"auto", "always", "random", "off"};
+    static const char *const bursts[BURST_MODES] = {"auto", "always", "random", "off"};
     const uint64_t group = seed / SEEDS_PER_RUNTIME;
     uint64_t mixed = group, state = sc_random(&mixed);
     memset(out, 0, sizeof *out);
@@ -162,7 +165,8 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     out->config.placement = placements[sc_below(&state, 4)];
     out->config.seed = group;
     if (group % 6 == 5) out->config.policy = &anything;
-    out->config.bursts = option.bursts ? option.bursts : bursts[group / 2 % 4];
+    out->burst_mode = (uint32_t)(group / 2 % BURST_MODES);
+    out->config.bursts = option.bursts ? option.bursts : bursts[out->burst_mode];
     out->config.actors_per_device = option.actors;
     out->config.flags = sc_below(&state, 8) == 0 ? MUSTER_RUNTIME_SERIAL : 0;
     if (sc_below(&state, 6) == 0) out->config.flags |= MUSTER_RUNTIME_OWN_CONTEXT;
@@ -182,14 +186,15 @@ static void machine_of(uint64_t seed, const fixed *fixed, machine *out) {
     if (fixed->known) out->config.budget_bytes = draw_budget(group, &state, out, fixed) * option.actors;
 }
 
-/* Machines of one device and of several differ in what they load. */
+/* Machines of one device and of several differ in what they load, and ways to launch in the graphs they need for it. */
 static muster_status fixed_of(uint64_t seed, fixed *out, sc_failure *failure) {
-    static fixed known[2];
+    static fixed known[2][BURST_MODES];
     machine machine;
     machine_of(seed, &(fixed){0}, &machine);
-    fixed *one = &known[machine.devices != 1];
+    fixed *one = &known[machine.devices != 1][machine.burst_mode];
     muster_config config = {.struct_size = sizeof config,
                             .driver = option.driver,
+                            .bursts = machine.config.bursts,
                             .device_count = option.devices,
                             .actors_per_device = option.actors}; /* modules of a share are charged otherwise */
     if (strcmp(option.driver, "sim") == 0) {
