@@ -150,19 +150,18 @@ static muster_status most_slices(planner *p, uint32_t most, uint64_t limit, uint
     return MUSTER_OK;
 }
 
-/* Less what modules may take that are loaded later. */
 static uint64_t capacity_of(const planner *p, uint32_t device) {
-    uint64_t capacity = mu_ledger_capacity(mu_device_ledger(p->graph->handle.runtime->actors[device].device));
-    return capacity - capacity / MU_CUT_RESERVE;
+    return mu_ledger_capacity(mu_device_ledger(p->graph->handle.runtime->actors[device].device));
 }
 
 static uint32_t divided(uint32_t a, uint32_t b) { return (uint32_t)(((uint64_t)a + b - 1) / b); }
 
 /* Cuts the device's share so that it fits: as it is, or so that several parts are there at once, for the next to arrive and the last to be
- * written back while one runs. No chunks: not even one slice fits. */
+ * written back while one runs. Something is left for modules that are loaded later, unless not even one slice fits then. No chunks: none
+ * fits at all. */
 static muster_status fit(planner *p, uint32_t device, uint32_t wanted) {
     uint32_t share = p->shares[device], slices = 0;
-    uint64_t bytes, capacity = capacity_of(p, device);
+    uint64_t bytes, whole = capacity_of(p, device), capacity = whole - whole / MU_CUT_RESERVE;
     muster_status status = shard_need(p, share, &bytes);
     if (status) return status;
     p->chunks[device] = wanted < share ? wanted : share;
@@ -173,10 +172,12 @@ static muster_status fit(planner *p, uint32_t device, uint32_t wanted) {
     } else {
         for (uint64_t depth = MU_WAVE_DEPTH; depth && slices == 0; depth--)
             if ((status = most_slices(p, share, capacity / depth, &slices))) return status;
+        if (slices == 0 && (status = most_slices(p, share, whole, &slices))) return status;
         p->fit_share = share, p->fit_capacity = capacity, p->fit_slices = slices;
     }
     uint32_t waves = slices ? divided(share, slices) : 0;
     if (waves == 0 || waves > p->chunks[device]) p->chunks[device] = waves;
+    if (waves == 1) p->waves[device] = false;
     return MUSTER_OK;
 }
 
