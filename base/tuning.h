@@ -128,7 +128,7 @@ enum {
 /* A parked worker with work in flight looks at the device this often: a look costs 1.5 us and a timed wake about 5, so some 5 % of a
  * core. (A call from the driver, cuLaunchHostFunc behind the event, costs less and comes later: the kernel's end was seen after
  * 207 us, by looking after 130.) */
-#define MU_POLL_INTERVAL_NS 130000u
+#define MU_POLL_INTERVAL_NS 145000u
 /* When the kernels in flight are expected to end, it has been awake for so long, and goes on looking so often for as long again. */
 #define MU_VIGIL_NS 200000u
 #define MU_VIGIL_INTERVAL_NS 15000u
