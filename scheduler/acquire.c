@@ -172,11 +172,12 @@ muster_status muster_buffer_acquire(muster_buffer *buffer, uint64_t offset, uint
         acquisition_release(a);
         return status;
     }
+    *pointer = pointer_of(a);
     pthread_mutex_lock(&buffer->host_lock);
     a->next = buffer->acquisitions;
     buffer->acquisitions = a;
     pthread_mutex_unlock(&buffer->host_lock);
-    *pointer = pointer_of(a);
+    /* Not ours any more: another reader that releases the same address may take this one. */
     return MUSTER_OK;
 }
 
