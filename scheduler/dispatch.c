@@ -97,6 +97,11 @@ static muster_status check_cut(const muster_graph *graph, const muster_arg *arg,
             if (arg->access != MUSTER_READ_WRITE)
                 return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                                "argument %u is reduced, so its access is MUSTER_READ_WRITE", index);
+            if (arg->offset_bytes % mu_type_bytes(arg->type))
+                return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                               "argument %u begins at offset %llu, which is no multiple of its %u-byte elements: where "
+                               "shards are added up it would be misaligned; choose another offset",
+                               index, (unsigned long long)arg->offset_bytes, mu_type_bytes(arg->type));
             if (bytes % mu_type_bytes(arg->type))
                 return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                                "argument %u has %llu bytes, not a whole number of %u-byte elements", index,

@@ -372,6 +372,25 @@ static void a_failed_shard_fails_the_job(void **state) {
     fixture_close(&fixture);
 }
 
+/* The kernel that adds shards up reads whole elements. */
+static void a_reduced_range_begins_at_an_element(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 2);
+    muster_buffer *buffer = fixture_buffer(&fixture, 64, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_arg sum = muster_sum_arg(buffer, MUSTER_F64);
+    sum.offset_bytes = 4;
+    sum.bytes = 16;
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(&fixture, "nothing"), 4, 1, ARGS(sum, muster_buffer_arg(buffer, MUSTER_READ)));
+    dispatch.flags = MUSTER_DISPATCH_SHARDED;
+    FAILS(MUSTER_INVALID_ARGUMENT, "offset 4", muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    muster_graph_destroy(graph);
+    muster_buffer_destroy(buffer);
+    fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_are_covered_exactly_once),
@@ -384,6 +403,7 @@ int main(void) {
         cmocka_unit_test(a_sum_of_many_shards_adds_each_element_once),
         cmocka_unit_test(parts_of_a_buffer_keep_their_alignment),
         cmocka_unit_test(a_failed_shard_fails_the_job),
+        cmocka_unit_test(a_reduced_range_begins_at_an_element),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
