@@ -26,10 +26,29 @@ void mu_access_range(const mu_access *access, const muster_buffer *buffer, uint6
     *high = whole ? buffer->bytes : access->high;
 }
 
+/* Widens the range by what else the task accesses of the buffer and overlaps it. */
+static void unite_with_accesses(const mu_task_binding *b, uint32_t buffer, uint64_t *low, uint64_t *high) {
+    const mu_access *accesses = &b->run->graph->accesses[b->node->access_first];
+    for (uint32_t i = 0; i < b->node->access_count;) {
+        uint64_t from, to;
+        mu_access_range(&accesses[i], mu_access_buffer(b, &accesses[i]), &from, &to);
+        bool wider = accesses[i].buffer == buffer && from < *high && *low < to && (from < *low || to > *high);
+        if (wider && from < *low) *low = from;
+        if (wider && to > *high) *high = to;
+        i = wider ? 0 : i + 1; /* it may overlap an earlier one now */
+    }
+}
+
+/* At once for all that overlap, or the next access would want a larger instance beside the one just made. */
 void mu_instance_range(const mu_task_binding *b, const mu_access *access, uint64_t *low, uint64_t *high) {
     muster_buffer *buffer = mu_access_buffer(b, access);
+    uint64_t low_before, high_before;
     mu_access_range(access, buffer, low, high);
-    mu_coherence_hull(&buffer->coherence, b->actor->index, low, high);
+    do {
+        low_before = *low, high_before = *high;
+        unite_with_accesses(b, access->buffer, low, high);
+        mu_coherence_hull(&buffer->coherence, b->actor->index, low, high);
+    } while (*low != low_before || *high != high_before);
 }
 
 void mu_parts_add(mu_parts *parts, uint32_t buffer, uint64_t low, uint64_t high) {
@@ -115,7 +134,8 @@ muster_status mu_bind_check_fits(const mu_actor *actor, uint64_t required, muste
     return mu_fail(
         error, MUSTER_NEVER_FITS,
         "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be "
-        "evicted): shard the dispatch, shrink its buffers (those of up to %llu bytes count as a whole), or raise the "
+        "evicted): shard the dispatch, without max_shards, shrink its buffers (those of up to %llu bytes count as a "
+        "whole), or raise the "
         "budget",
         (unsigned long long)required, actor->index, (unsigned long long)capacity, (unsigned long long)view.budget,
         (unsigned long long)view.fixed, (unsigned long long)actor->runtime->whole_copy_bytes);

@@ -12,6 +12,7 @@
 
 #include "base/sanitizer.h"
 #include "device/sim/sim.h"
+#include "scheduler/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { MIB = 1 << 20 };
@@ -291,8 +292,38 @@ static void runs_over_shared_buffers_from_many_threads(void **state) {
     fixture_close(&fixture);
 }
 
+/* The two need their union at once, and not one after the other, each beside what was made for the one before. */
+static void overlapping_ranges_of_one_buffer_need_no_more_than_their_union(void **state) {
+    (void)state;
+    enum { FIXED = 64 << 10, BYTES = 60000, BUCKET = 65536 };
+    for (uint64_t spare = 0; spare <= BUCKET; spare += BUCKET / 4) {
+        fixture fixture;
+        muster_config config = {.struct_size = sizeof config, .budget_bytes = FIXED + BUCKET + spare, .bursts = "off"};
+        fixture_open_with(&fixture, 1, &config);
+        muster_kernel *kernel = fixture_kernel(&fixture, "nothing");
+        uint64_t fixed = mu_ledger_read(mu_device_ledger(fixture.runtime->actors[0].device)).fixed;
+        assert_true(fixed <= FIXED);
+        void *host = calloc(1, BYTES);
+        muster_buffer *buffer = fixture_buffer(&fixture, BYTES, host);
+        for (int turn = 0; turn < 3; turn++) {
+            muster_arg one = muster_range_arg(buffer, MUSTER_READ, 0, 40000);
+            muster_arg other = muster_range_arg(buffer, MUSTER_READ, 20000, 40000);
+            muster_graph *graph = fixture_graph(&fixture);
+            muster_dispatch dispatch =
+                fixture_dispatch(kernel, 1, 1, ARGS(turn == 1 ? other : one, turn == 1 ? one : other));
+            fixture_add(graph, &dispatch);
+            fixture_run(&fixture, graph);
+            muster_graph_destroy(graph);
+        }
+        muster_buffer_destroy(buffer);
+        fixture_close(&fixture);
+        free(host);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(overlapping_ranges_of_one_buffer_need_no_more_than_their_union),
         cmocka_unit_test(inputs_that_evict_each_other_move_once_a_turn),
         cmocka_unit_test(a_job_whose_inputs_cannot_be_there_together_is_refused),
         cmocka_unit_test(nothing_is_copied_that_is_valid),
