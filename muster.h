@@ -253,7 +253,7 @@ typedef struct muster_config {
     const int *ordinals;
     uint32_t device_count;
     uint32_t flags; /* MUSTER_RUNTIME_* */
-    /* Memory budget of each device: absolute when not 0, else budget_fraction of its memory in 1/1000 (0: 900). */
+    /* Memory budget of each device: absolute when not 0, else budget_permille thousandths of its memory (0: 900). */
     uint64_t budget_bytes;
     uint32_t budget_permille;
     /* Host memory that Muster may take for content of buffers that were made without any: what is acquired, brought to the host, or
@@ -607,7 +607,8 @@ typedef enum muster_type {
 /* How the copies of a reduced argument are combined, element by element, in the order of the shards. A shard's copy starts with the
  * identity of the operation; one shard starts with the old content, which so enters once. Results do not depend on the number of
  * shards where the arithmetic is associative: all but sums of floating point. MIN and MAX of floating point ignore a NaN beside a
- * number, as fmin does, and take -0 as less than +0; a kernel that does likewise gets the same bits for any number of shards.
+ * number, as fmin does, and take -0 as less than +0; a kernel that does likewise gets the same bits for any number of shards, but for an
+ * element that is NaN wherever it occurs: one shard leaves a NaN there, several the identity.
  * AND and OR are bitwise, for the integer types. */
 typedef enum muster_reduction {
     MUSTER_REDUCE_SUM = 0,
@@ -775,9 +776,10 @@ typedef struct muster_dispatch {
     uint32_t dynamic_shared_bytes;
     uint32_t flags;
     uint32_t shard_axis; /* 0 = x, 1 = y, 2 = z */
-    uint32_t max_shards; /* sharded: so many equal shards, or one per slice if there are fewer. 0: one per device, more
-                            * if devices are unlike or they would not fit, fewer if some would not pay: see below */
-    int pin_device;      /* 1: run on `device` only (not with SHARDED); 0: Muster places it */
+    uint32_t
+        max_shards; /* sharded: so many equal shards, at most 65,536, or one per slice if there are fewer, and no waves. 0: one per
+                            * device, more if devices are unlike or they would not fit, fewer if some would not pay: see below */
+    int pin_device; /* 1: run on `device` only (not with SHARDED); 0: Muster places it */
     int device;
     uint32_t arg_count;
     const muster_arg *args; /* one per kernel parameter, in order */
@@ -801,7 +803,7 @@ typedef struct muster_dispatch {
  * earlier there. A device whose part would save less than it costs gets none. The cut itself stays what it was when the dispatch was added.
  * If a device's part is more than its whole budget, that part runs in waves: it is cut into so many shards that four fit on
  * the device at once, so that the next arrives and the last is written back to the host while one runs. UNCUTTABLE, with
- * numbers, when even one slice does not fit, or what every shard has whole is too much. */
+ * numbers, when even one slice does not fit, or what every shard has whole is too much; LIMIT_REACHED for more than 65,536 waves. */
 
 /* A graph belongs to one runtime. It is built by one thread at a time; once submitted it can be submitted again, also
  * while earlier runs of it are unfinished, but no job can be added. */

@@ -248,9 +248,29 @@ static void starve(mu_actor *actor, mu_task *task) {
     actor->overtaken = actor->passed = 0;
 }
 
+static void say_starved(const mu_actor *actor, muster_run *run, const mu_task *task, muster_error *error) {
+    mu_ledger *ledger = mu_device_ledger(actor->device);
+    mu_ledger_view view = mu_ledger_read(ledger);
+    uint64_t required = 0;
+    mu_bind_required(run->graph, &run->graph->nodes[task->node], &required, NULL);
+    if (actor->host_shortage.status)
+        mu_fail(error, MUSTER_OUT_OF_HOST_MEMORY,
+                "the job requires %llu bytes, and content of device %d cannot go to the host to make room: %.300s",
+                (unsigned long long)required, actor->index, actor->host_shortage.message);
+    else
+        mu_fail(error, MUSTER_OUT_OF_DEVICE_MEMORY,
+                "the job requires %llu bytes and found no memory on device %d for %.1f s: of a budget of %llu bytes "
+                "%llu are in use and %llu can be had; destroy buffers, wait for other processes, raise the budget, or "
+                "cut the job",
+                (unsigned long long)required, actor->index, (double)actor->runtime->config.admission_wait_ns * 1e-9,
+                (unsigned long long)view.budget, (unsigned long long)view.in_use,
+                (unsigned long long)mu_ledger_available(ledger));
+}
+
 static bool fail_starved(mu_actor *actor) {
     if (!actor->starved.first) {
         actor->starved_since_ns = 0;
+        actor->host_shortage.status = MUSTER_OK;
         return false;
     }
     if (actor->retired + 1 < actor->timeline.open || actor->ready.first || actor->held_tasks || actor->evictions ||
@@ -260,23 +280,15 @@ static bool fail_starved(mu_actor *actor) {
     }
     uint64_t now = mu_now_ns();
     if (!actor->starved_since_ns) actor->starved_since_ns = now;
-    if (now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns) return false;
+    /* Waiting does not make the host's memory more. */
+    if (!actor->host_shortage.status && now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns)
+        return false;
     mu_task *task = mu_task_list_take(&actor->starved);
     actor->hungriest = actor->starved.first;
     actor->overtaken = actor->passed = 0;
     muster_run *run = mu_run_at(actor->runtime, task->run);
     muster_error error;
-    mu_ledger *ledger = mu_device_ledger(actor->device);
-    mu_ledger_view view = mu_ledger_read(ledger);
-    uint64_t required = 0;
-    mu_bind_required(run->graph, &run->graph->nodes[task->node], &required, NULL);
-    mu_fail(&error, MUSTER_OUT_OF_DEVICE_MEMORY,
-            "the job requires %llu bytes and found no memory on device %d for %.1f s: of a budget of %llu bytes %llu "
-            "are in "
-            "use and %llu can be had; destroy buffers, wait for other processes, raise the budget, or cut the job",
-            (unsigned long long)required, actor->index, (double)actor->runtime->config.admission_wait_ns * 1e-9,
-            (unsigned long long)view.budget, (unsigned long long)view.in_use,
-            (unsigned long long)mu_ledger_available(ledger));
+    say_starved(actor, run, task, &error);
     mu_enqueue_failed(actor, run, task, &error);
     actor->starved_since_ns = now;
     return true;

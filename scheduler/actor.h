@@ -141,6 +141,7 @@ struct mu_actor {
      * pass it. */
     const mu_task *hungriest;
     uint32_t overtaken, passed; /* reservations since, and jobs enqueued, of those that need no memory too */
+    muster_error host_shortage; /* why content could not go home to make room, at the last try; OK when it could */
     uint64_t starved_since_ns;  /* when the oldest began to wait with nothing in flight; 0: not waiting */
     /* Tasks whose input is still on its way, or that come after an epoch which may take long: whatever is ready goes first. */
     struct {

@@ -187,7 +187,12 @@ static bool start_write_back(mu_actor *actor, mu_instance *instance) {
     /* A buffer without references is about to be dropped here: its message is on the way. */
     if (!mu_handle_try_retain(&w->buffer->handle)) goto free_record;
     if (!mu_buffer_begin_write_back(w->buffer)) goto release_buffer;
-    if (mu_buffer_make_host(w->buffer, &error) || !start_copies(actor, w)) goto end_write_back;
+    if (mu_buffer_make_host(w->buffer, &error)) {
+        actor->host_shortage = error;
+        goto end_write_back;
+    }
+    if (!start_copies(actor, w)) goto end_write_back;
+    actor->host_shortage.status = MUSTER_OK;
     instance->evicting = true;
     instance->changed = false;
     actor->evictions++;

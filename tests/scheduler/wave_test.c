@@ -199,15 +199,13 @@ static void what_cannot_be_cut_is_refused_with_numbers(void **state) {
     fixture_close(&m.fixture);
 }
 
-/* Without host memory to write back to, what does not fit waits in vain; with the application's own it needs none. */
+/* Without host memory to write back to, what does not fit ends at once and says why; with the application's own it needs none. */
 static void host_memory_is_bounded(void **state) {
     (void)state;
     machine m;
-    fixture_open_with(&m.fixture, 1,
-                      &(muster_config){.struct_size = sizeof(muster_config),
-                                       .budget_bytes = 64 * MIB,
-                                       .host_budget_bytes = 6 * MIB,
-                                       .admission_wait_ns = 1000000});
+    fixture_open_with(
+        &m.fixture, 1,
+        &(muster_config){.struct_size = sizeof(muster_config), .budget_bytes = 64 * MIB, .host_budget_bytes = 6 * MIB});
     muster_buffer *small = fixture_buffer(&m.fixture, 4 * MIB, NULL),
                   *large = fixture_buffer(&m.fixture, 4 * MIB, NULL);
     void *pointer;
@@ -225,7 +223,7 @@ static void host_memory_is_bounded(void **state) {
     OK(muster_graph_fill(second, other, 0, 40 * MIB, 2, 4, NULL, &reported));
     fixture_run(&m.fixture, first);
     muster_run *run = fixture_submit(&m.fixture, second);
-    FAILS(MUSTER_OUT_OF_DEVICE_MEMORY, "", muster_run_wait(run, fixture_wait_ns, &reported));
+    FAILS(MUSTER_OUT_OF_HOST_MEMORY, "6291456|host_budget_bytes", muster_run_wait(run, fixture_wait_ns, &reported));
     muster_buffer_destroy(one);
     muster_graph_destroy(first);
     OK(muster_graph_fill(second = fixture_graph(&m.fixture), other, 0, 40 * MIB, 3, 4, NULL, &reported));
