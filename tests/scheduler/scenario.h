@@ -229,6 +229,7 @@ typedef struct sc_executor {
     muster_program *program;
     muster_kernel *kernel[SC_OP_COUNT]; /* NULL for copies and fills */
     uint64_t timeout_ns;                /* of each wait */
+    bool tight;                         /* the budget is so small that a cut dispatch may run in waves */
     sc_counts *counts;                  /* the caller's; added to */
 } sc_executor;
 

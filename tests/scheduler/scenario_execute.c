@@ -455,6 +455,8 @@ static bool check_results(execution *run, uint32_t s) {
         bool cut = job->sharded && sc_op_entry(job->op);
         uint32_t most = !cut ? 1 : job->max_shards ? job->max_shards : 4 * run->scenario->devices;
         if (cut && run->scenario->devices == 1 && !job->max_shards) most = 1;
+        if (cut && !job->max_shards && run->executor->tight)
+            most = UINT32_MAX; /* waves, to leave something for modules */
         if (cut && most > slices[job->axis]) most = slices[job->axis];
         uint32_t least = cut && job->max_shards ? most : 1;
         if (result.status != MUSTER_OK || (job->pin >= 0 && result.device != job->pin) || result.shards > most ||
@@ -545,7 +547,9 @@ bool scenario_execute(const sc_executor *executor, const scenario *scenario, con
 bool sc_executor_open(muster_runtime *runtime, uint64_t timeout_ns, sc_counts *counts, sc_executor *executor,
                       sc_failure *failure) {
     muster_error error;
+    muster_device_info info = {.struct_size = sizeof info};
     memset(executor, 0, sizeof *executor);
+    executor->tight = muster_device_get_info(runtime, 0, &info, &error) == MUSTER_OK && info.budget_bytes < 64 << 20;
     executor->counts = counts;
     executor->runtime = runtime;
     executor->timeout_ns = timeout_ns;
