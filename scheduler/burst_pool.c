@@ -203,8 +203,8 @@ mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, uint64_t 
 /* ------------------------------------------------------------------------------------------------------- measuring -- */
 
 static uint32_t fit_of(mu_actor *actor, const mu_node *node) {
-    const uint32_t *grid = node->as.dispatch->grid, *block = node->as.dispatch->block;
-    uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+    const uint32_t *block = node->as.dispatch->block;
+    uint64_t blocks = mu_node_blocks(node);
     int each;
     if (mu_occupancy_cache_get(actor->occupancy, node->as.dispatch->kernel->functions[actor->index],
                                block[0] * block[1] * block[2], node->as.dispatch->dynamic_shared_bytes, &each, NULL))

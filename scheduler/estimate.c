@@ -7,11 +7,6 @@
 /* Shorter copies say more about their start than about the path. */
 enum { MEASURED_COPY_BYTES = 1 << 20 };
 
-static uint64_t blocks_of(const mu_node *node) {
-    const uint32_t *grid = node->as.dispatch->grid;
-    return (uint64_t)grid[0] * grid[1] * grid[2];
-}
-
 static atomic_uint_fast64_t *pace_of(const mu_node *node, int device) {
     return &node->as.dispatch->kernel->pace_ps[device];
 }
@@ -20,7 +15,7 @@ uint64_t mu_estimate_launch_ns(const mu_node *node, int device) {
     if (node->kind != MU_NODE_DISPATCH) return MU_QUEUED_JOB_NS;
     uint64_t pace = atomic_load_explicit(pace_of(node, device), memory_order_relaxed), ps;
     if (pace == 0) return 0;
-    if (__builtin_mul_overflow(pace, blocks_of(node), &ps)) return UINT64_MAX / 1000;
+    if (__builtin_mul_overflow(pace, mu_node_blocks(node), &ps)) return UINT64_MAX / 1000;
     return ps / 1000 + 1;
 }
 
@@ -126,7 +121,7 @@ static void learn(atomic_uint_fast64_t *estimate, uint64_t value) {
 
 /* What a launch took says something of the device if the launch itself was little of it, and every multiprocessor had a block. */
 static void learn_wide(const mu_actor *actor, const mu_node *node, uint64_t ns) {
-    uint64_t blocks = blocks_of(node);
+    uint64_t blocks = mu_node_blocks(node);
     if (ns < MU_WIDE_LAUNCHES * (uint64_t)MU_QUEUED_JOB_NS ||
         blocks < (uint64_t)mu_device_capability(actor->device)->multiprocessors)
         return;
@@ -165,7 +160,7 @@ void mu_estimate_note_epochs(mu_actor *actor, uint64_t first, uint64_t last, uin
         uint64_t ns = mu_estimate_launch_ns(node, actor->index);
         all_known &= ns != 0;
         expected += ns < UINT64_MAX / (1 << 20) ? ns : UINT64_MAX / (1 << 20);
-        blocks += blocks_of(node);
+        blocks += mu_node_blocks(node);
     }
     if (blocks == 0) return;
     uint64_t evenly = (uint64_t)((unsigned __int128)elapsed * 1000 / blocks);
@@ -178,7 +173,7 @@ void mu_estimate_note_epochs(mu_actor *actor, uint64_t first, uint64_t last, uin
         *noted = last;
         if (all_known) ps = (uint64_t)((unsigned __int128)known * elapsed / expected);
         learn(pace, ps);
-        unsigned __int128 ns = (unsigned __int128)ps * blocks_of(node) / 1000;
+        unsigned __int128 ns = (unsigned __int128)ps * mu_node_blocks(node) / 1000;
         learn_wide(actor, node, ns < UINT64_MAX ? (uint64_t)ns : UINT64_MAX);
     }
 }

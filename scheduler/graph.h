@@ -252,6 +252,12 @@ static inline mu_area mu_access_area(const muster_graph *graph, const mu_access 
     return (mu_area){access->low, access->high - (stride->rows - 1) * stride->pitch, stride->pitch, stride->rows};
 }
 
+/* Of the grid of a dispatch. */
+static inline uint64_t mu_node_blocks(const mu_node *node) {
+    const uint32_t *grid = node->as.dispatch->grid;
+    return (uint64_t)grid[0] * grid[1] * grid[2];
+}
+
 static inline bool mu_node_is_host(const mu_node *node) { return node->kind >= MU_NODE_READ_BACK; }
 
 const char *mu_node_kernel_name(const mu_node *node); /* of a dispatch */

@@ -79,10 +79,9 @@ static muster_job_kind kind_of(const mu_node *node) {
 static muster_placement_request describe(const mu_node *node) {
     muster_placement_request request = {.struct_size = sizeof request, .kind = kind_of(node), .job = node->job};
     if (node->kind == MU_NODE_DISPATCH) {
-        const uint32_t *grid = node->as.dispatch->grid;
         request.kernel = node->as.dispatch->kernel;
         request.kernel_name = request.kernel->name;
-        request.blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+        request.blocks = mu_node_blocks(node);
     }
     return request;
 }

@@ -76,7 +76,7 @@ muster_status muster_run_shard_result(const muster_run *run, muster_job job, uin
         const mu_node *node = &at.run->graph->nodes[i];
         if (!is_shard(node)) continue;
         found.first_block += found.blocks;
-        found.blocks = (uint64_t)node->as.dispatch->grid[0] * node->as.dispatch->grid[1] * node->as.dispatch->grid[2];
+        found.blocks = mu_node_blocks(node);
         if (count++ < shard) continue;
         found.status = (muster_status)at.run->tasks[i].status;
         found.device = at.run->tasks[i].device;

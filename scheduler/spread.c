@@ -6,11 +6,6 @@
 #include "scheduler/program.h"
 #include "scheduler/runtime.h"
 
-static uint64_t blocks_of(const mu_node *node) {
-    const uint32_t *grid = node->as.dispatch->grid;
-    return (uint64_t)grid[0] * grid[1] * grid[2];
-}
-
 bool mu_spread_add(muster_graph *graph, muster_job job) {
     uint32_t devices = graph->handle.runtime->device_count;
     if (!mu_grow(&graph->spreads, &graph->spread_capacity, graph->spread_count + 1, sizeof *graph->spreads))
@@ -20,7 +15,7 @@ bool mu_spread_add(muster_graph *graph, muster_job job) {
     spread->job = job;
     for (size_t i = graph->job_nodes[job]; i < graph->node_count; i++) {
         const mu_node *node = &graph->nodes[i];
-        if (node->flags & MU_NODE_SPREAD) spread->blocks[node->pin] += blocks_of(node);
+        if (node->flags & MU_NODE_SPREAD) spread->blocks[node->pin] += mu_node_blocks(node);
     }
     graph->spreads[graph->spread_count++] = spread;
     return true;
@@ -57,7 +52,7 @@ static uint64_t all_blocks(const muster_graph *graph, const mu_node *node) {
     uint64_t launches = 1;
     const mu_node *end = graph->nodes + graph->node_count;
     for (const mu_node *next = node + 1; next < end && next->flags & MU_NODE_REPEAT; next++) launches++;
-    return launches * blocks_of(node);
+    return launches * mu_node_blocks(node);
 }
 
 static uint64_t taking(uint64_t pace_ps, uint64_t blocks) {

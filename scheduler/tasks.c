@@ -46,14 +46,27 @@ static bool count_off(mu_task *task, bool failed) {
     return atomic_fetch_sub_explicit(&task->pending, 1, memory_order_acq_rel) == 1;
 }
 
-/* Counts `task` off its successors; those that are ready are put in front of the chain `first`, which is returned. */
-static uint32_t collect_ready(muster_run *run, const mu_task *task, uint32_t first) {
+/* What has nowhere else to go, and nothing to end it, needs no placing. */
+static bool stays(const muster_run *run, const mu_task *task) {
+    return !atomic_load_explicit(&task->poisoned, memory_order_relaxed) &&
+           !mu_node_is_host(&run->graph->nodes[task->node]);
+}
+
+/* Counts `task` off its successors; those that are ready are put in front of the chain `first`, which is returned, but for those that
+ * stay with `alone`, the runtime's only actor, if it is given: they are ready there. */
+static uint32_t collect_ready(muster_run *run, const mu_task *task, uint32_t first, mu_actor *alone) {
     const muster_graph *graph = run->graph;
     const mu_node *node = &graph->nodes[task->node];
     bool failed = task->status != MUSTER_OK;
     for (uint32_t i = 0; i < node->succ_count; i++) {
         mu_task *successor = mu_run_task(run, graph->succs[node->succ_first + i]);
         if (!count_off(successor, failed)) continue;
+        if (alone && stays(run, successor)) {
+            successor->device = (int16_t)alone->index;
+            successor->message.weight = 0;
+            mu_ready_put(alone, successor);
+            continue;
+        }
         successor->next = first;
         first = successor->node;
     }
@@ -112,7 +125,7 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
         const mu_node *node = &run->graph->nodes[task->node];
         bool on_host = mu_node_is_host(node); /* before it begins: the run may be gone when it has ended by itself */
         if (ends_here(run, task)) {
-            first = collect_ready(run, task, first);
+            first = collect_ready(run, task, first, NULL);
             atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);
             skipped++;
             continue;
@@ -178,28 +191,7 @@ bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_t
     return true;
 }
 
-/* What has nowhere else to go, and nothing to end it, needs no placing. */
-static bool stays(const muster_run *run, const mu_task *task) {
-    return !atomic_load_explicit(&task->poisoned, memory_order_relaxed) &&
-           !mu_node_is_host(&run->graph->nodes[task->node]);
-}
-
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task) {
-    const muster_graph *graph = run->graph;
-    const mu_node *node = &graph->nodes[task->node];
-    bool failed = task->status != MUSTER_OK, alone = self && runtime->device_count == 1;
-    uint32_t others = MU_NONE;
-    for (uint32_t i = 0; i < node->succ_count; i++) {
-        mu_task *successor = mu_run_task(run, graph->succs[node->succ_first + i]);
-        if (!count_off(successor, failed)) continue;
-        if (alone && stays(run, successor)) {
-            successor->device = (int16_t)self->index;
-            successor->message.weight = 0;
-            mu_ready_put(self, successor);
-            continue;
-        }
-        successor->next = others;
-        others = successor->node;
-    }
-    if (others != MU_NONE) mu_tasks_dispatch(runtime, self, run, others);
+    uint32_t first = collect_ready(run, task, MU_NONE, runtime->device_count == 1 ? self : NULL);
+    if (first != MU_NONE) mu_tasks_dispatch(runtime, self, run, first);
 }
