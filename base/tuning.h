@@ -35,7 +35,7 @@ enum {
     MU_WHOLE_COPY_BYTES = 32 << 20,
     MU_WHOLE_COPY_PART = 16,
 
-    /* Ranges of a buffer that lie in one array of its range table (scheduler/ranges.h). To cut 100,000 out in any order costs 0.3 us each
+    /* Ranges of a buffer that lie in one array of its range table (scheduler/memory/ranges.h). To cut 100,000 out in any order costs 0.3 us each
      * with their jobs' dependencies, 0.7 us with a million; in one array it was 36 us. */
     MU_RANGES_CHUNK_ITEMS = 64,
 
@@ -79,7 +79,7 @@ enum {
     MU_TRANSFER_BYTES_PER_NS = 55,
     /* Following a job on another device: event, wait and the empty pipeline in between. */
     MU_HOP_NS = 6000,
-    /* A job leaves the device that has most of its data only to end so much earlier, beyond what moving costs (scheduler/policies/
+    /* A job leaves the device that has most of its data only to end so much earlier, beyond what moving costs (scheduler/placement/
      * locality.c): some five launches, about what the estimate of a queue is worth. */
     MU_SPILL_NS = 20000,
 

@@ -42,7 +42,7 @@ void mu_disk_cache_close(mu_disk_cache *cache);
 typedef enum mu_disk_kind {
     MU_DISK_PTX = 1,
     MU_DISK_CUBIN = 2,
-    MU_DISK_HISTORY = 3 /* scheduler/history.h */
+    MU_DISK_HISTORY = 3 /* scheduler/placement/history.h */
 } mu_disk_kind;
 
 /* Reads the entry of `key`. `*data` is freed with mu_free and has a NUL behind its `*bytes` bytes. False: not there. */

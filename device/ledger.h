@@ -16,7 +16,7 @@
  * for the live term: its ceiling = free + what all their pools hold + what is fixed in all of them, and its committed is the sum of
  * theirs. So what another share has is neither free nor another process's: a share can always have its part of the budget as long
  * as the device has it, whatever the others use of theirs, and all of them together are never granted more than the device has. What
- * another share's pool only caches counts as live, for its worker gives it back when asked (scheduler/shares.h).
+ * another share's pool only caches counts as live, for its worker gives it back when asked (scheduler/runtime/shares.h).
  *
  * Threads: every function may be called from any thread, unless it says otherwise. Nothing blocks or calls the driver. */
 #ifndef MUSTER_DEVICE_LEDGER_H

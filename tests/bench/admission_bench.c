@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/bind.h"
-#include "scheduler/runtime.h"
-#include "scheduler/shape.h"
+#include "scheduler/actor/bind.h"
+#include "scheduler/graph/shape.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/bench/bench.h"
 
 enum { BUFFERS = 16, CALLS = 100000 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 
 _Thread_local muster_error bench_error;
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "scheduler/area.h"
+#include "scheduler/memory/area.h"
 
 enum { BYTES = 400 };
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/tuning.h"
 #include "device/telemetry.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { MIB = 1 << 20, LONG_BYTES = 64 * MIB, SHORT_BYTES = 4096 };

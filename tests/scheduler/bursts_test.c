@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/sanitizer.h"
-#include "scheduler/burst_pool.h"
+#include "scheduler/actor/burst_pool.h"
 #include "tests/scheduler/fixture.h"
 
 enum { WORDS = 8, RANGE = 256 }; /* a job's range: so many words, at multiples of so many bytes */

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "scheduler/buffer.h"
-#include "scheduler/runtime.h"
+#include "scheduler/memory/buffer.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { MIB = 1 << 20 };

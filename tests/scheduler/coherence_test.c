@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "scheduler/coherence.h"
+#include "scheduler/memory/coherence.h"
 
 enum { BYTES = 200, DEVICES = 3 };
 

@@ -18,7 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/sanitizer.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 static const uint64_t hour_ns = 3600000000000u;

@@ -9,9 +9,9 @@
 
 #include "device/driver.h"
 #include "device/sim/sim.h"
-#include "scheduler/estimate.h"
-#include "scheduler/program.h"
-#include "scheduler/runtime.h"
+#include "scheduler/placement/estimate.h"
+#include "scheduler/program/program.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { WORDS = 4096 };

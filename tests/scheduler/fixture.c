@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "device/sim/sim.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 
 _Thread_local muster_error reported;
 

@@ -13,9 +13,9 @@
 
 #include "base/alloc.h"
 #include "base/sanitizer.h"
-#include "scheduler/estimate.h"
-#include "scheduler/program.h"
-#include "scheduler/runtime.h"
+#include "scheduler/placement/estimate.h"
+#include "scheduler/program/program.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/cache/scratch.h"
 #include "tests/scheduler/fixture.h"
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/sanitizer.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { POSTERS = 4, CALLS = MU_TSAN ? 2000 : 20000 };

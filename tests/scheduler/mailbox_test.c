@@ -9,7 +9,7 @@
 
 #include "base/sanitizer.h"
 #include "muster.h"
-#include "scheduler/mailbox.h"
+#include "scheduler/actor/mailbox.h"
 
 enum { PRODUCERS = 4, MESSAGES = MU_TSAN ? 3000 : 30000 };
 

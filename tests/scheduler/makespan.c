@@ -6,7 +6,7 @@
 
 #include "device/sim/sim.h"
 #include "muster.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/kernels.h"
 
 const char *const makespan_shape_names[MAKESPAN_SHAPES] = {"uneven", "heavy", "growing", "shrinking", "equal"};

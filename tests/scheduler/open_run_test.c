@@ -14,7 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/sanitizer.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 static muster_graph *affine_graph(const fixture *fixture, muster_buffer *buffer, uint32_t factor, uint32_t term) {

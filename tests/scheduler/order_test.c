@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/sanitizer.h"
-#include "scheduler/order.h"
+#include "scheduler/run/order.h"
 
 enum { STATES = 4, DEVICES = 3, ENTRIES = 30, HISTORIES = MU_TSAN ? 10 : 60 };
 

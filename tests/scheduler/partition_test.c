@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "scheduler/cut.h"
+#include "scheduler/graph/cut.h"
 
 enum { MOST_PARTS = 64 };
 

@@ -12,8 +12,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "device/sim/sim.h"
-#include "scheduler/buffer.h"
-#include "scheduler/runtime.h"
+#include "scheduler/memory/buffer.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 #define MIB ((uint64_t)1 << 20)

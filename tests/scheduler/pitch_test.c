@@ -16,8 +16,8 @@
 #include "base/sanitizer.h"
 #include "device/sim/sim.h"
 #include "device/telemetry.h"
-#include "scheduler/graph.h"
-#include "scheduler/runtime.h"
+#include "scheduler/graph/graph.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 extern const char test_pitch_kernels_ptx[];

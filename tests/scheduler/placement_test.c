@@ -14,8 +14,8 @@
 
 #include "base/sanitizer.h"
 #include "base/tuning.h"
-#include "scheduler/program.h"
-#include "scheduler/runtime.h"
+#include "scheduler/program/program.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { WORDS = 4096, BYTES = 4 * WORDS, DEVICES_MAX = 32 };

@@ -12,7 +12,7 @@
 
 #include "base/sanitizer.h"
 #include "device/sim/sim.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { MIB = 1 << 20 };

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/callbacks.h"
 
 enum { MIB = 1 << 20, MOST = 256 };

@@ -11,9 +11,9 @@
 
 #include "device/driver.h"
 #include "device/sim/sim.h"
-#include "scheduler/graph.h"
-#include "scheduler/program.h"
-#include "scheduler/runtime.h"
+#include "scheduler/graph/graph.h"
+#include "scheduler/program/program.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { BLOCKS = 256, THREADS = 32, ELEMENTS = BLOCKS * THREADS, MOST = 8 };

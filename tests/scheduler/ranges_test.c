@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/tuning.h"
-#include "scheduler/ranges.h"
+#include "scheduler/memory/ranges.h"
 
 enum { BYTES = 6000 };
 

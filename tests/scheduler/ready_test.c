@@ -1,5 +1,5 @@
 /* The ready queue against a model that sorts: any sequence of additions and removals. */
-#include "scheduler/ready.h"
+#include "scheduler/actor/ready.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

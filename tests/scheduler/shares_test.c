@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "device/sim/sim.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/callbacks.h"
 
 enum { MIB = 1 << 20, WORDS = 5000, BYTES = 4 * WORDS };

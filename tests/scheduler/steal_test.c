@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/sanitizer.h"
 #include "device/sim/sim.h"
-#include "scheduler/program.h"
-#include "scheduler/runtime.h"
+#include "scheduler/program/program.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/callbacks.h"
 
 enum { WORDS = 256, BYTES = 4 * WORDS, AHEAD = MU_ENQUEUE_AHEAD_LEAST, MIB = 1 << 20 };

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/tuning.h"
 #include "device/sim/sim.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { MIB = 1 << 20, BYTES = 2 * MU_STAGING_SLOT_BYTES + 12345 * 4, WORDS = BYTES / 4 };

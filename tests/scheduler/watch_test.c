@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/sanitizer.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 
 /* Only its watches are used. */
 static muster_runtime *runtime;

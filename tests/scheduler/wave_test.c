@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "device/telemetry.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 extern const char test_cut_kernels_ptx[];

@@ -22,7 +22,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { MAX_THREADS = 64, OWN = 3, OUTSTANDING = 4, WORDS = 16, MIB = 1 << 20, BUDGET = 8 * MIB };

@@ -26,7 +26,7 @@
 
 #include "base/clock.h"
 #include "base/sanitizer.h"
-#include "scheduler/runtime.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { MAX_THREADS = 64, PLACES = 5, BUFFERS = 4, GRAPHS = 8, JOBS = 5, QUEUED = 100 };

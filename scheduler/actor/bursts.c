@@ -1,0 +1,316 @@
+#include "scheduler/actor/bursts.h"
+
+#include <string.h>
+
+#include "scheduler/actor/actor.h"
+#include "scheduler/actor/enqueue.h"
+#include "scheduler/program/program.h"
+#include "scheduler/runtime/runtime.h"
+
+enum {
+    SHORTEST = 2,       /* of all bursts */
+    RAMP_SHORTEST = 16, /* a burst for an idle device, which waits while it is filled */
+    LOOK_SHORTEST = 64  /* the same for long kernels, against which that is nothing */
+};
+
+static mu_burst_mode mode_of(const mu_actor *actor) { return actor->runtime->config.bursts; }
+
+muster_status mu_bursts_create(mu_actor *actor, muster_error *error) {
+    mu_bursts *bursts = &actor->bursts;
+    bursts->reach = MU_BURST_LONGEST;
+    if (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL || mode_of(actor) == MU_BURSTS_OFF) {
+        bursts->pool.refused = true;
+        return MUSTER_OK;
+    }
+    return mu_burst_pool_create(actor, error);
+}
+
+void mu_bursts_destroy(mu_actor *actor) { mu_burst_pool_destroy(actor); }
+
+/* -------------------------------------------------------------------------------------------------------- sending -- */
+
+/* The burst was refused as a whole: its launches go out one by one, so that a bad one fails alone. What depends on it was
+ * counted as ready already, and is caught by its failed predecessor. */
+static void launch_one_by_one(mu_actor *actor) {
+    mu_bursts *bursts = &actor->bursts;
+    for (uint32_t i = 0; i < bursts->count; i++) mu_enqueue_again(actor, bursts->tasks[i]);
+}
+
+/* Some of the keys of what the open burst holds. */
+static void some_keys(const mu_bursts *bursts, uint32_t keys[4]) {
+    uint32_t found = 0;
+    memset(keys, 0, 4 * sizeof *keys);
+    for (uint32_t i = 0; i < 8 && found < 4; i++) {
+        uint32_t key = mu_burst_key(bursts->open, i * mu_burst_capacity(bursts->open) / 8), k = 0;
+        while (k < found && keys[k] != key) k++;
+        if (k == found) keys[found++] = key;
+    }
+}
+
+static void send(mu_actor *actor) {
+    mu_bursts *bursts = &actor->bursts;
+    mu_burst *burst = bursts->open;
+    mu_burst_sample *sample = NULL;
+    muster_error error;
+    muster_status status = MUSTER_OK;
+    if (bursts->count) {
+        uint32_t keys[4];
+        some_keys(bursts, keys);
+        if (mu_burst_branches(burst) == 1) sample = mu_burst_pool_sample(actor, bursts->count, keys);
+        mu_epoch_add_calls(actor, 1);
+        status = mu_burst_launch(burst, &error);
+        if (!status) mu_burst_pool_sampled(actor, sample);
+    }
+    bursts->open = NULL;
+    if (mu_counter_read(&mu_device_get_counters(actor->device)->burst_reshapes) - bursts->reshapes > bursts->count / 8)
+        bursts->kind->wanted = true;
+    if (status) launch_one_by_one(actor);
+    bursts->count = 0;
+    bursts->plan.count = bursts->plan.at = 0;
+    bursts->plan.current = false;
+}
+
+void mu_bursts_flush(mu_actor *actor) {
+    mu_bursts *bursts = &actor->bursts;
+    bursts->singles = 0;
+    if (!bursts->open) return;
+    /* Switching nodes off costs as much as running them: the next burst is no longer than this one became. */
+    if (bursts->count) bursts->reach = bursts->count;
+    send(actor);
+}
+
+/* The burst is not cut short. */
+static void send_full(mu_actor *actor) {
+    mu_bursts *bursts = &actor->bursts;
+    uint32_t capacity = mu_burst_capacity(bursts->open);
+    if (bursts->reach <= capacity) bursts->reach = capacity < MU_BURST_LONGEST / 4 ? 4 * capacity : MU_BURST_LONGEST;
+    send(actor);
+}
+
+static void open_burst(mu_actor *actor, mu_burst_kind *kind, uint64_t tag, uint32_t key) {
+    mu_bursts *bursts = &actor->bursts;
+    bursts->kind = kind;
+    bursts->open = mu_burst_pool_take(&bursts->pool, kind, tag, key);
+    bursts->reshapes = mu_counter_read(&mu_device_get_counters(actor->device)->burst_reshapes);
+}
+
+/* What a burst that begins with the task is recognised by when its graph is submitted again. */
+static uint64_t tag_of(const muster_run *run, uint32_t node) {
+    uint64_t tag = ((uint64_t)(uintptr_t)run->graph + node) * UINT64_C(0x9e3779b97f4a7c15);
+    return tag ? tag : 1;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- chains -- */
+
+/* The longest chain that will probably be filled, and that does not keep an idle device waiting for long. */
+static mu_burst_kind *choose_chain(mu_actor *actor, uint32_t expected) {
+    mu_bursts *bursts = &actor->bursts;
+    uint32_t limit = expected;
+    switch (mode_of(actor)) {
+        case MU_BURSTS_OFF: return NULL;
+        case MU_BURSTS_ALWAYS: return mu_burst_pool_chain(&bursts->pool, limit < SHORTEST ? SHORTEST : limit);
+        case MU_BURSTS_RANDOM: return mu_burst_pool_any(&bursts->pool, MU_BURST_LONGEST, false);
+        case MU_BURSTS_AUTO: break;
+    }
+    if (bursts->singles >= SHORTEST && bursts->reach < SHORTEST) bursts->reach = SHORTEST;
+    if (limit > bursts->reach) limit = bursts->reach;
+    uint32_t busy = 2 * actor->tasks_in_flight;
+    if (busy < RAMP_SHORTEST / 2) busy = RAMP_SHORTEST / 2;
+    if (limit > busy) limit = busy;
+    if (bursts->probing && limit > 2 * MU_BURST_SAMPLED) limit = 2 * MU_BURST_SAMPLED;
+    bursts->probing = false;
+    return mu_burst_pool_chain(&bursts->pool, limit);
+}
+
+/* At random sizes, a chain also ends anywhere. */
+static bool ends_here(mu_actor *actor) {
+    mu_burst_pool *pool = &actor->bursts.pool;
+    if (mode_of(actor) != MU_BURSTS_RANDOM) return false;
+    pool->random = pool->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return pool->random >> 60 == 0;
+}
+
+muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launch *launch, uint32_t expected,
+                            bool *taken, muster_error *error) {
+    mu_bursts *bursts = &actor->bursts;
+    *taken = false;
+    if (!mu_burst_takes(launch)) return MUSTER_OK;
+    if (!bursts->open) {
+        mu_burst_kind *kind = choose_chain(actor, expected);
+        if (!kind) {
+            bursts->singles++;
+            return MUSTER_OK;
+        }
+        uint32_t key = mu_launch_key(launch->function, launch->grid, launch->block, launch->dynamic_shared_bytes);
+        open_burst(actor, kind, tag_of(mu_run_at(actor->runtime, task->run), task->node), key);
+    }
+    uint32_t node = bursts->plan.current ? bursts->plan.nodes[bursts->plan.at - 1] : bursts->count;
+    muster_status status = mu_burst_set(bursts->open, node, launch, error);
+    if (status) {
+        /* A node that cannot be updated is launched by itself; a bad launch fails there again, and alone. */
+        return muster_status_recovery(status) == MUSTER_RECOVERY_DEVICE_LOST ? status : MUSTER_OK;
+    }
+    bursts->tasks[bursts->count++] = mu_task_ref_of(task);
+    bursts->took = *taken = true;
+    return MUSTER_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------- planning -- */
+
+static const mu_node *node_of(const mu_actor *actor, const mu_task *task) {
+    return &mu_run_at(actor->runtime, task->run)->graph->nodes[task->node];
+}
+
+/* A launch that will be asked into a burst. */
+static bool can_be_planned(const mu_actor *actor, const mu_node *node) {
+    return node->kind == MU_NODE_DISPATCH && !(node->flags & (MU_NODE_COOPERATIVE | MU_NODE_SCRATCH)) &&
+           !node->as.dispatch->extra && node->as.dispatch->kernel->functions[actor->index];
+}
+
+static uint32_t key_of(const mu_actor *actor, const mu_node *node) {
+    return mu_launch_key(node->as.dispatch->kernel->functions[actor->index], node->as.dispatch->grid,
+                         node->as.dispatch->block, node->as.dispatch->dynamic_shared_bytes);
+}
+
+/* The queue's front, up to what is no plain launch or has another priority, with the keys. Returns how many. */
+static uint32_t look_at_queue(mu_actor *actor, uint32_t limit, uint32_t *keys) {
+    mu_bursts *bursts = &actor->bursts;
+    uint32_t count = 0, key = 0;
+    const mu_task *task = actor->ready.first;
+    const mu_kernel_shape *shape = NULL; /* whose key that is */
+    for (; task && count < limit; task = (const mu_task *)task->message.link.next) {
+        const mu_node *node = node_of(actor, task);
+        if (task->priority != actor->ready.first->priority || !can_be_planned(actor, node)) break;
+        if (node->as.dispatch != shape) key = key_of(actor, node);
+        shape = node->as.dispatch;
+        bursts->plan.tasks[count] = task;
+        keys[count++] = key;
+    }
+    return count;
+}
+
+static mu_burst_kind *choose_branches(mu_actor *actor, uint32_t count, const uint32_t *keys) {
+    mu_bursts *bursts = &actor->bursts;
+    if (mode_of(actor) == MU_BURSTS_ALWAYS || mode_of(actor) == MU_BURSTS_RANDOM)
+        return mu_burst_pool_any(&bursts->pool, count, true);
+    mu_burst_pool_learn(actor);
+    /* Some of them speak for all. */
+    uint64_t ns = 0;
+    uint32_t fit = MU_BURST_MAX;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t which = i * count / 4;
+        mu_burst_known *known = mu_burst_pool_known(actor, node_of(actor, bursts->plan.tasks[which]), keys[which]);
+        ns += known->ns / 4;
+        if (known->fit < fit) fit = known->fit;
+        if (i == 0 || keys[which] != keys[(i - 1) * count / 4])
+            bursts->probing |= count >= MU_BURST_SAMPLED && mu_burst_pool_is_due(&bursts->pool, known);
+    }
+    bursts->plan_after = 0;
+    if (bursts->probing) return NULL;
+    uint32_t limit = bursts->reach;
+    uint32_t busy = 2 * actor->tasks_in_flight < RAMP_SHORTEST ? RAMP_SHORTEST : 2 * actor->tasks_in_flight;
+    if (ns < MU_BURST_LONG_NS && limit > busy) limit = busy;
+    const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
+    bool more = atomic_load_explicit(&run->unenqueued, memory_order_relaxed) > MU_BURST_LONGEST;
+    if (limit > count) limit = count;
+    bursts->plan_after = limit; /* if there is none for so many */
+    return mu_burst_pool_branches(&bursts->pool, limit, (uint32_t)ns, fit, more);
+}
+
+/* Gives each of `count` launches, as many as the burst has nodes, a node: of its key where there is one, else any. */
+static void assign(const mu_burst *burst, const uint32_t *keys, uint32_t count, uint16_t *nodes) {
+    enum { SLOTS = 2 * MU_BURST_LONGEST, NOBODY = UINT16_MAX };
+    struct {
+        uint32_t key;
+        uint16_t first; /* node of that key that is free */
+    } table[SLOTS];
+    uint16_t next[MU_BURST_LONGEST];
+    bool taken[MU_BURST_LONGEST] = {false};
+    uint32_t i = 0, free_node = 0;
+    while (i < count && mu_burst_key(burst, i) == keys[i]) i++;
+    if (i == count) {
+        for (i = 0; i < count; i++) nodes[i] = (uint16_t)i;
+        return;
+    }
+    memset(table, 0, sizeof table);
+    for (i = count; i-- > 0;) {
+        uint32_t key = mu_burst_key(burst, i), slot = key / 2 % SLOTS;
+        if (!key) continue;
+        while (table[slot].key && table[slot].key != key) slot = (slot + 1) % SLOTS;
+        next[i] = table[slot].key ? table[slot].first : NOBODY;
+        table[slot].key = key;
+        table[slot].first = (uint16_t)i;
+    }
+    for (i = 0; i < count; i++) {
+        uint32_t slot = keys[i] / 2 % SLOTS;
+        while (table[slot].key && table[slot].key != keys[i]) slot = (slot + 1) % SLOTS;
+        nodes[i] = table[slot].key ? table[slot].first : NOBODY;
+        if (nodes[i] == NOBODY) continue;
+        taken[nodes[i]] = true;
+        table[slot].first = next[nodes[i]];
+    }
+    for (i = 0; i < count; i++) {
+        if (nodes[i] != NOBODY) continue;
+        while (taken[free_node]) free_node++;
+        nodes[i] = (uint16_t)free_node++;
+    }
+}
+
+void mu_bursts_plan(mu_actor *actor) {
+    mu_bursts *bursts = &actor->bursts;
+    if (bursts->open) return; /* a chain is filled first */
+    if (bursts->plan_after) {
+        bursts->plan_after--;
+        return;
+    }
+    bool forced = mode_of(actor) == MU_BURSTS_ALWAYS || mode_of(actor) == MU_BURSTS_RANDOM;
+    if (bursts->pool.refused && !bursts->pool.kinds[0].count) return;
+    if (actor->ready.count < SHORTEST) return;
+    uint32_t keys[MU_BURST_LONGEST];
+    /* No further than about what the device has to do lets a burst reach. */
+    uint32_t limit = 2 * actor->tasks_in_flight < LOOK_SHORTEST ? LOOK_SHORTEST : 2 * actor->tasks_in_flight;
+    uint32_t count = look_at_queue(actor, limit < MU_BURST_LONGEST ? limit : MU_BURST_LONGEST, keys);
+    bursts->plan_after = count;
+    mu_burst_kind *kind = count < SHORTEST ? NULL : choose_branches(actor, count, keys);
+    if (!kind || (forced && ends_here(actor))) return;
+    bursts->plan_after = 0;
+    const mu_task *first = bursts->plan.tasks[0];
+    open_burst(actor, kind, tag_of(mu_run_at(actor->runtime, first->run), first->node), keys[0]);
+    bursts->plan.count = mu_burst_capacity(bursts->open);
+    bursts->plan.at = 0;
+    assign(bursts->open, keys, bursts->plan.count, bursts->plan.nodes);
+}
+
+void mu_bursts_begin(mu_actor *actor, const mu_task *task) {
+    mu_bursts *bursts = &actor->bursts;
+    if (bursts->plan.count == 0) return;
+    bursts->plan.current = task == bursts->plan.tasks[bursts->plan.at];
+    if (bursts->plan.current)
+        bursts->plan.at++;
+    else
+        mu_bursts_flush(actor);
+}
+
+void mu_bursts_end(mu_actor *actor) {
+    mu_bursts *bursts = &actor->bursts;
+    bursts->plan.current = false;
+    if (!bursts->open || bursts->plan.at < bursts->plan.count) return;
+    if (bursts->count == mu_burst_capacity(bursts->open))
+        send_full(actor);
+    else if (bursts->plan.count || ends_here(actor))
+        mu_bursts_flush(actor);
+}
+
+void mu_bursts_end_plan(mu_actor *actor) {
+    if (actor->bursts.plan.count) mu_bursts_flush(actor);
+}
+
+bool mu_bursts_grow(mu_actor *actor) {
+    if (mode_of(actor) == MU_BURSTS_AUTO) mu_burst_pool_learn(actor);
+    return mu_burst_pool_grow(actor);
+}
+
+muster_status mu_bursts_forget(mu_actor *actor, mu_function function, muster_error *error) {
+    mu_tally_forget(actor, function);
+    return mu_burst_pool_forget(actor, function, error);
+}
