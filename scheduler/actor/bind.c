@@ -113,7 +113,8 @@ static mu_bind look_at(mu_task_binding *b, const mu_access *access, need *n) {
         return b->detour ? MU_BIND_DETOUR : MU_BIND_FAILED;
     }
     /* What is arriving is neither overwritten nor moved. */
-    if (result == MU_BOUND && actor->arrivals.first && (!instance || (access->mode & MUSTER_WRITE))) {
+    if (result == MU_BOUND && (actor->arrivals.first || actor->staged_arrivals) &&
+        (!instance || (access->mode & MUSTER_WRITE))) {
         mu_arrival *arrival = mu_arrival_meets(actor, buffer, &moving);
         if (arrival) return wait_for_arrival(b, arrival);
     }

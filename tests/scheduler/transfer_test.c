@@ -1,5 +1,6 @@
 /* Copies between host memory and devices, seen from the application: no worker waits in one, whatever the memory; every byte
  * arrives; one that fails fails its job or acquisition only. */
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -138,6 +139,51 @@ static void no_upload_keeps_the_worker(void **state) {
     OK(muster_run_wait(run, fixture_wait_ns, &reported));
     muster_run_destroy(run);
     fixture_read(buffer, 0, 4, &(uint32_t){0});
+    muster_buffer_destroy(buffer);
+    free(words);
+}
+
+/* A job that only reads `bytes` of the buffer. */
+static muster_run *submit_reader(muster_buffer *buffer, uint64_t bytes) {
+    muster_graph *graph = fixture_graph(&one);
+    const muster_dispatch dispatch = fixture_dispatch(
+        fixture_kernel(&one, "nothing"), 1, 1,
+        ARGS(muster_range_arg(buffer, MUSTER_READ, 0, bytes), muster_range_arg(buffer, MUSTER_READ, 0, 4)));
+    fixture_add(graph, &dispatch);
+    muster_run *run = fixture_submit(&one, graph);
+    muster_graph_destroy(graph);
+    return run;
+}
+
+/* More than the slots take, so some of it is not on the lane yet, when a job wants more of the buffer and so other memory. */
+static void what_is_still_staged_is_not_moved(void **state) {
+    (void)state;
+    /* So that there is no copy of the whole from the start. */
+    enum { LONG = MU_WHOLE_COPY_BYTES + MU_STAGING_SLOT_BYTES };
+    static_assert(LONG > (MU_STAGING_SLOTS + 1) * MU_STAGING_SLOT_BYTES, "the slots would take all of it");
+    uint32_t *words = malloc(LONG);
+    assert_non_null(words);
+    for (uint32_t i = 0; i < LONG / 4; i++) words[i] = value(i);
+    muster_buffer *buffer = fixture_buffer(&one, LONG, words);
+    uint64_t before = calls("memcpy_htod_async");
+    fixture_hold(&one, 0, true);
+    muster_run *run = submit_reader(buffer, LONG - 4096);
+    await_calls("memcpy_htod_async", before + MU_STAGING_SLOTS);
+    muster_run *wider = submit_reader(buffer, LONG);
+    for (int k = 0; k < 100; k++) mu_actors_pass(one.runtime);
+    fixture_hold(&one, 0, false);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    OK(muster_run_wait(wider, fixture_wait_ns, &reported));
+    muster_run_destroy(run);
+    muster_run_destroy(wider);
+    run = submit(buffer);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    muster_run_destroy(run);
+    void *pointer;
+    OK(muster_buffer_acquire(buffer, 0, LONG, MUSTER_READ, fixture_wait_ns, &pointer, &reported));
+    for (uint32_t i = 0; i < LONG / 4; i++)
+        if (words[i] != result(i)) fail_msg("word %u is %u, not %u", i, words[i], result(i));
+    OK(muster_buffer_release(buffer, pointer, &reported));
     muster_buffer_destroy(buffer);
     free(words);
 }
@@ -293,6 +339,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(no_read_back_keeps_the_worker),
         TEST(no_upload_keeps_the_worker),
+        TEST(what_is_still_staged_is_not_moved),
         TEST(every_kind_of_host_memory_arrives),
         cmocka_unit_test(without_pinned_memory_all_arrives_too),
         cmocka_unit_test(a_read_back_that_fails_can_be_repeated),
