@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "device/sim/sim.h"
 #include "tests/scheduler/callbacks.h"
 
 enum { MIB = 1 << 20, BUFFERS = 12, BUFFER_BYTES = 8 * MIB, BUDGET_BYTES = 40 * MIB };
@@ -187,11 +188,59 @@ static void who_starves_waits_for_a_callback(void **state) {
     fixture_close(&fixture);
 }
 
+/* A pinned job that writes [0, bytes) of the buffer, and reads the other. */
+static muster_run *submit_writer(const fixture *fixture, int device, muster_buffer *buffer, uint64_t bytes,
+                                 muster_buffer *other) {
+    muster_graph *graph = fixture_graph(fixture);
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(fixture, "nothing"), 1, 1,
+                         ARGS(muster_range_arg(buffer, MUSTER_WRITE, 0, bytes), muster_buffer_arg(other, MUSTER_READ)));
+    dispatch.pin_device = 1;
+    dispatch.device = device;
+    fixture_add(graph, &dispatch);
+    muster_run *run = fixture_submit(fixture, graph);
+    muster_graph_destroy(graph);
+    return run;
+}
+
+/* While a copy is on its way to the host, its content is overwritten elsewhere and a larger copy takes its place. */
+static void a_copy_that_is_replaced_while_it_is_written_back(void **state) {
+    (void)state;
+    fixture fixture;
+    muster_config config = {.struct_size = sizeof config, .budget_bytes = 80 * MIB};
+    fixture_open_with(&fixture, 2, &config);
+    muster_buffer *buffer = fixture_buffer(&fixture, 40 * MIB, NULL), *large = fixture_buffer(&fixture, 64 * MIB, NULL);
+    muster_buffer *other = fixture_buffer(&fixture, 4, NULL);
+    muster_run *runs[4];
+    runs[0] = submit_writer(&fixture, 0, buffer, 16 * MIB, other);
+    OK(muster_run_wait(runs[0], fixture_wait_ns, &reported));
+    uint64_t before = mu_sim_calls(fixture_driver(&fixture), "memcpy_dtoh_async");
+    fixture_hold(&fixture, 0, true);
+    runs[1] = submit_writer(&fixture, 0, large, 64 * MIB, other);
+    while (mu_sim_calls(fixture_driver(&fixture), "memcpy_dtoh_async") == before) sched_yield();
+    runs[2] = submit_writer(&fixture, 1, buffer, 16 * MIB, other);
+    OK(muster_run_wait(runs[2], fixture_wait_ns, &reported));
+    uint64_t in_use = stats_of(&fixture, 0).pool_bytes_in_use;
+    runs[3] = submit_writer(&fixture, 0, buffer, 32 * MIB, other);
+    while (stats_of(&fixture, 0).pool_bytes_in_use < in_use + 32 * MIB) sched_yield();
+    fixture_hold(&fixture, 0, false);
+    for (int i = 1; i < 4; i++) OK(muster_run_wait(runs[i], fixture_wait_ns, &reported));
+    for (int i = 0; i < 4; i++) muster_run_destroy(runs[i]);
+    muster_buffer_destroy(buffer);
+    muster_buffer_destroy(large);
+    muster_buffer_destroy(other);
+    fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unique_content_survives_being_evicted), cmocka_unit_test(devices_evict_side_by_side),
-        cmocka_unit_test(two_inputs_that_evict_each_other),      cmocka_unit_test(what_can_never_fit_is_refused),
-        cmocka_unit_test(callbacks_and_evictions_take_turns),    cmocka_unit_test(who_starves_waits_for_a_callback),
+        cmocka_unit_test(unique_content_survives_being_evicted),
+        cmocka_unit_test(devices_evict_side_by_side),
+        cmocka_unit_test(two_inputs_that_evict_each_other),
+        cmocka_unit_test(what_can_never_fit_is_refused),
+        cmocka_unit_test(callbacks_and_evictions_take_turns),
+        cmocka_unit_test(who_starves_waits_for_a_callback),
+        cmocka_unit_test(a_copy_that_is_replaced_while_it_is_written_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
