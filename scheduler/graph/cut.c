@@ -126,7 +126,7 @@ static muster_status shard_need(planner *p, uint32_t slices, uint64_t *bytes) {
     once.iterations = 1;
     muster_status status =
         mu_shard_add_node(p->graph, p->job, &once, first, first + slices, MUSTER_ANY_DEVICE, NULL, p->error);
-    if (!status) misalign(p, &p->graph->nodes[node]);
+    if (!status && slices < p->extent) misalign(p, &p->graph->nodes[node]);
     if (!status) status = mu_bind_required(p->graph, &p->graph->nodes[node], bytes, p->error);
     mu_graph_rewind(p->graph, &mark);
     if (!status) p->asked_slices = slices, p->asked_bytes = *bytes;
@@ -251,12 +251,28 @@ static uint32_t spread_chunks(const planner *p) {
 
 /* -------------------------------------------------------------------------------------------------------------- plan -- */
 
+/* No device is sure to hold a slice, wherever that begins; but one may hold all of them as they are. */
+static muster_status leave_whole(planner *p) {
+    uint64_t bytes;
+    muster_status status = shard_need(p, p->extent, &bytes);
+    if (status) return status;
+    for (uint32_t d = 0; d < p->devices; d++) {
+        if (bytes > capacity_of(p, d)) continue;
+        memset(p->shares, 0, sizeof p->shares);
+        p->shares[d] = p->extent;
+        p->chunks[d] = p->count = 1;
+        p->waves[d] = false;
+        return MUSTER_OK;
+    }
+    return refuse_to_cut(p);
+}
+
 /* Shares by speed, of devices that can hold any. */
 static muster_status share_out(planner *p) {
     for (bool again = true; again;) {
         bool any = false;
         for (uint32_t d = 0; d < p->devices; d++) any |= p->paces[d] != 0;
-        if (!any) return refuse_to_cut(p);
+        if (!any) return leave_whole(p);
         mu_cut_shares(p->extent, p->devices, p->paces, p->shares);
         uint32_t wanted = spread_chunks(p);
         uint64_t count = 0;

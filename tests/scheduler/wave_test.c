@@ -199,6 +199,34 @@ static void what_cannot_be_cut_is_refused_with_numbers(void **state) {
     fixture_close(&m.fixture);
 }
 
+/* Where a shard begins decides how much memory keeps it aligned as the buffer is: planned is the most. What fits as a whole is not
+ * refused because two parts of it might not. */
+static void what_just_fits_as_a_whole_is_left_whole(void **state) {
+    (void)state;
+    enum { BUFFER_BYTES = 16 << 10, FROM = 32, BYTES = 8, NEEDED = 64 + 8 };
+    uint64_t fixed = 0;
+    for (uint32_t devices = 0; devices <= 3;
+         devices++) { /* the first time it is only looked how much the kernels take */
+        fixture fixture;
+        muster_config config = {.struct_size = sizeof config, .budget_bytes = devices ? fixed + NEEDED : 0};
+        fixture_open_with(&fixture, devices ? devices : 1, &config);
+        muster_buffer *out = fixture_buffer(&fixture, BUFFER_BYTES, NULL);
+        muster_buffer *in = fixture_buffer(&fixture, BUFFER_BYTES, NULL);
+        muster_graph *graph = fixture_graph(&fixture);
+        muster_dispatch dispatch =
+            fixture_dispatch(fixture_kernel(&fixture, "nothing"), 2, 1,
+                             ARGS(muster_block_cut(muster_range_arg(out, MUSTER_WRITE, FROM, BYTES), BYTES / 2),
+                                  muster_block_cut(muster_range_arg(in, MUSTER_READ, 0, BYTES), BYTES / 2)));
+        dispatch.flags = MUSTER_DISPATCH_SHARDED;
+        muster_job job = fixture_add(graph, &dispatch);
+        muster_run *run = fixture_submit(&fixture, graph);
+        OK(muster_run_wait(run, fixture_wait_ns, &reported));
+        if (devices) assert_int_equal(fixture_result(run, job).shards, 1);
+        fixed = mu_ledger_read(mu_device_ledger(fixture.runtime->actors[0].device)).fixed;
+        fixture_close(&fixture);
+    }
+}
+
 /* Without host memory to write back to, what does not fit ends at once and says why; with the application's own it needs none. */
 static void host_memory_is_bounded(void **state) {
     (void)state;
@@ -238,6 +266,7 @@ int main(void) {
         cmocka_unit_test(a_written_replicated_argument_allows_no_waves),
         cmocka_unit_test(what_fits_is_not_cut_further),
         cmocka_unit_test(what_cannot_be_cut_is_refused_with_numbers),
+        cmocka_unit_test(what_just_fits_as_a_whole_is_left_whole),
         cmocka_unit_test(host_memory_is_bounded),
     };
     return cmocka_run_group_tests_name("waves", tests, NULL, NULL);
