@@ -549,7 +549,7 @@ muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uin
         mu_values_release(graph->values);
         graph->values = copy;
     }
-    status = mu_fail(error, MUSTER_INVALID_ARGUMENT, "job %u is not a dispatch and has no arguments", job);
+    bool set = false;
     for (uint32_t i = graph->job_nodes[job]; i < mu_graph_job_end(graph, job); i++) {
         const mu_node *node = &graph->nodes[i];
         if (node->kind != MU_NODE_DISPATCH || (node->flags & MU_NODE_BUILT_IN)) continue;
@@ -576,8 +576,10 @@ muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uin
             break;
         }
         memcpy(graph->values->data + parameter->index, value, bytes);
-        status = MUSTER_OK;
+        set = true;
     }
+    if (!status && !set)
+        status = mu_fail(error, MUSTER_INVALID_ARGUMENT, "job %u is not a dispatch and has no arguments", job);
 unlock:
     pthread_mutex_unlock(&graph->lock);
     return status;
