@@ -19,7 +19,7 @@ typedef struct burst_node {
     bool enabled;
     bool set;  /* since the last launch */
     bool kept; /* `values` are its arguments */
-    unsigned char values[MU_BURST_KEPT_BYTES];
+    _Alignas(uint64_t) unsigned char values[MU_BURST_KEPT_BYTES];
 } burst_node;
 
 /* The driver's part. */
@@ -194,11 +194,14 @@ uint32_t mu_burst_key(const mu_burst *burst, uint32_t index) {
     return index < burst->capacity ? burst->nodes[index].key : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ set -- */
-
-bool mu_burst_takes(const mu_launch *launch) {
-    return !launch->cooperative && launch->cluster[0] == 0 && launch->counter_bytes == 0;
+bool mu_burst_has_keys(const mu_burst *burst, const uint32_t *keys, uint32_t count) {
+    if (count > burst->capacity) return false;
+    uint32_t i = 0;
+    while (i < count && burst->nodes[i].key == keys[i]) i++;
+    return i == count;
 }
+
+/* ------------------------------------------------------------------------------------------------------------ set -- */
 
 uint32_t mu_launch_key(mu_function function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes) {
     const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
@@ -215,18 +218,36 @@ static bool holds(const burst_node *node, const mu_launch *launch) {
            node->shared_bytes == launch->dynamic_shared_bytes;
 }
 
-/* Compares the arguments with what the node keeps, or (`keep`) has it keep them. False: they differ, or cannot be kept. */
-static bool match_values(burst_node *node, const mu_launch *launch, bool keep) {
+/* Most arguments are an address or a number, and are compared as such. */
+static inline bool is_same_value(const unsigned char *kept, const void *value, uint32_t bytes) {
+    if (bytes == sizeof(uint64_t)) return memcmp(kept, value, sizeof(uint64_t)) == 0;
+    if (bytes == sizeof(uint32_t)) return memcmp(kept, value, sizeof(uint32_t)) == 0;
+    return memcmp(kept, value, bytes) == 0;
+}
+
+/* Whether the node has just this launch, arguments included. An argument table that the guards would refuse is none that it has. */
+static bool has_launch(const burst_node *node, const mu_launch *launch) {
+    if (!node->kept || !holds(node, launch) || !mu_burst_takes(launch)) return false;
+    const mu_function_info *info = &node->function->info;
+    const unsigned char *kept = node->values;
+    if (launch->parameter_count != info->parameter_count || launch->slot_count < info->parameter_count ||
+        (info->parameter_count && !launch->parameters))
+        return false;
+    for (uint32_t i = 0; i < info->parameter_count; kept += info->parameter_bytes[i++])
+        if (!launch->parameters[i] || !is_same_value(kept, launch->parameters[i], info->parameter_bytes[i]))
+            return false;
+    return true;
+}
+
+/* Has the node remember the arguments, if it can. */
+static bool keep_values(burst_node *node, const mu_launch *launch) {
     const mu_function_info *info = &launch->function->info;
     uint32_t used = 0;
     if (!info->parameters_known) return false;
     for (uint32_t i = 0; i < info->parameter_count; i++) {
         uint32_t bytes = info->parameter_bytes[i];
         if (bytes > MU_BURST_KEPT_BYTES - used) return false;
-        if (keep)
-            memcpy(node->values + used, launch->parameters[i], bytes);
-        else if (memcmp(node->values + used, launch->parameters[i], bytes) != 0)
-            return false;
+        memcpy(node->values + used, launch->parameters[i], bytes);
         used += bytes;
     }
     return true;
@@ -268,7 +289,7 @@ static muster_status update_node(mu_burst *burst, burst_node *node, const mu_lau
         burst->reshaped = true;
         burst->steady = 0;
     }
-    node->kept = match_values(node, launch, true);
+    node->kept = keep_values(node, launch);
     return MUSTER_OK;
 }
 
@@ -278,18 +299,17 @@ muster_status mu_burst_set(mu_burst *burst, uint32_t index, const mu_launch *lau
     if (index >= burst->capacity)
         return mu_device_refuse(device, MUSTER_INVALID_ARGUMENT, error,
                                 "node %" PRIu32 " of a burst of %" PRIu32 " kernels", index, burst->capacity);
+    burst_node *node = &burst->nodes[index];
+    if (has_launch(node, launch) && !mu_device_is_lost(device)) {
+        mark_set(burst, node);
+        return MUSTER_OK;
+    }
     if (!mu_burst_takes(launch))
         return mu_device_refuse(
             device, MUSTER_INVALID_ARGUMENT, error,
             "a burst takes no cooperative launch, none with clusters and none with counters to zero; "
             "launch it by itself");
-    burst_node *node = &burst->nodes[index];
     muster_status status = mu_launch_guard(device, launch, error);
-    if (!status && node->kept && holds(node, launch) && match_values(node, launch, false)) {
-        status = mu_device_alive(device, error);
-        if (!status) mark_set(burst, node);
-        return status;
-    }
     if (!status) status = mu_scope_begin(&scope, device, error);
     if (status) return status;
     status = mu_launch_raise_shared(device, launch->function, launch->dynamic_shared_bytes, error);

@@ -33,13 +33,17 @@ uint32_t mu_burst_capacity(const mu_burst *burst); /* branches * length */
 uint32_t mu_burst_branches(const mu_burst *burst);
 
 /* Whether a launch may be part of a burst: not cooperative, no cluster, no counter to zero. */
-bool mu_burst_takes(const mu_launch *launch);
+static inline bool mu_burst_takes(const mu_launch *launch) {
+    return !launch->cooperative && launch->cluster[0] == 0 && launch->counter_bytes == 0;
+}
 
 /* Function, grid, block and shared memory in one number, not 0: launches of one key are cheap in each other's nodes. Different ones
  * rarely have the same. Any thread. */
 uint32_t mu_launch_key(mu_function function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes);
 /* Of what node `index` holds; 0: nothing yet. */
 uint32_t mu_burst_key(const mu_burst *burst, uint32_t index);
+/* Whether those are the keys of the first `count` nodes. */
+bool mu_burst_has_keys(const mu_burst *burst, const uint32_t *keys, uint32_t count);
 
 /* Gives node `index` its launch, so that it is part of the next launch of the burst; the argument values are read before it
  * returns. Node i is number i / branches of chain i % branches. The guards are those of mu_launch_prepared, and the shape is trusted

@@ -161,15 +161,16 @@ static const mu_node *node_of(const mu_actor *actor, const mu_task *task) {
     return &mu_run_at(actor->runtime, task->run)->graph->nodes[task->node];
 }
 
-/* A launch that will be asked into a burst. */
-static bool can_be_planned(const mu_actor *actor, const mu_node *node) {
-    return node->kind == MU_NODE_DISPATCH && !(node->flags & (MU_NODE_COOPERATIVE | MU_NODE_SCRATCH)) &&
-           !node->as.dispatch->extra && node->as.dispatch->kernel->functions[actor->index];
+/* A launch that will be asked into a burst, if its shape is. */
+static bool can_be_planned(const mu_node *node) {
+    return node->kind == MU_NODE_DISPATCH && !(node->flags & (MU_NODE_COOPERATIVE | MU_NODE_SCRATCH));
 }
 
-static uint32_t key_of(const mu_actor *actor, const mu_node *node) {
-    return mu_launch_key(node->as.dispatch->kernel->functions[actor->index], node->as.dispatch->grid,
-                         node->as.dispatch->block, node->as.dispatch->dynamic_shared_bytes);
+/* 0: launches of the shape are not asked into bursts. */
+static uint32_t key_of(const mu_actor *actor, const mu_kernel_shape *shape) {
+    mu_function function = shape->kernel->functions[actor->index];
+    if (shape->extra || !function) return 0;
+    return mu_launch_key(function, shape->grid, shape->block, shape->dynamic_shared_bytes);
 }
 
 /* The queue's front, up to what is no plain launch or has another priority, with the keys. Returns how many. */
@@ -177,11 +178,14 @@ static uint32_t look_at_queue(mu_actor *actor, uint32_t limit, uint32_t *keys) {
     mu_bursts *bursts = &actor->bursts;
     uint32_t count = 0, key = 0;
     const mu_task *task = actor->ready.first;
+    int8_t priority = task->priority;
+    const muster_run *run = NULL;
     const mu_kernel_shape *shape = NULL; /* whose key that is */
     for (; task && count < limit; task = (const mu_task *)task->message.link.next) {
-        const mu_node *node = node_of(actor, task);
-        if (task->priority != actor->ready.first->priority || !can_be_planned(actor, node)) break;
-        if (node->as.dispatch != shape) key = key_of(actor, node);
+        if (!run || task->run != run->slot) run = mu_run_at(actor->runtime, task->run);
+        const mu_node *node = &run->graph->nodes[task->node];
+        if (task->priority != priority || !can_be_planned(node)) break;
+        if (node->as.dispatch != shape && !(key = key_of(actor, node->as.dispatch))) break;
         shape = node->as.dispatch;
         bursts->plan.tasks[count] = task;
         keys[count++] = key;
@@ -226,14 +230,13 @@ static void assign(const mu_burst *burst, const uint32_t *keys, uint32_t count, 
     } table[SLOTS];
     uint16_t next[MU_BURST_LONGEST];
     bool taken[MU_BURST_LONGEST] = {false};
-    uint32_t i = 0, free_node = 0;
-    while (i < count && mu_burst_key(burst, i) == keys[i]) i++;
-    if (i == count) {
-        for (i = 0; i < count; i++) nodes[i] = (uint16_t)i;
+    uint32_t free_node = 0;
+    if (mu_burst_has_keys(burst, keys, count)) {
+        for (uint32_t i = 0; i < count; i++) nodes[i] = (uint16_t)i;
         return;
     }
     memset(table, 0, sizeof table);
-    for (i = count; i-- > 0;) {
+    for (uint32_t i = count; i-- > 0;) {
         uint32_t key = mu_burst_key(burst, i), slot = key / 2 % SLOTS;
         if (!key) continue;
         while (table[slot].key && table[slot].key != key) slot = (slot + 1) % SLOTS;
@@ -241,7 +244,7 @@ static void assign(const mu_burst *burst, const uint32_t *keys, uint32_t count, 
         table[slot].key = key;
         table[slot].first = (uint16_t)i;
     }
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = keys[i] / 2 % SLOTS;
         while (table[slot].key && table[slot].key != keys[i]) slot = (slot + 1) % SLOTS;
         nodes[i] = table[slot].key ? table[slot].first : NOBODY;
@@ -249,7 +252,7 @@ static void assign(const mu_burst *burst, const uint32_t *keys, uint32_t count, 
         taken[nodes[i]] = true;
         table[slot].first = next[nodes[i]];
     }
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (nodes[i] != NOBODY) continue;
         while (taken[free_node]) free_node++;
         nodes[i] = (uint16_t)free_node++;

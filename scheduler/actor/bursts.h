@@ -54,8 +54,8 @@ void mu_bursts_end(mu_actor *actor);
 /* No more is taken from the queue for now: a burst that was planned goes out as it is. */
 void mu_bursts_end_plan(mu_actor *actor);
 
-/* Takes the launch of `task` into the open burst, or opens one when at least `expected` launches, this one included, are
- * likely to follow each other. *taken false: the launch is the caller's, to go out by itself (after mu_bursts_flush). Argument
+/* Takes the launch of `task` into the open burst, or where there is none opens one when at least `expected` launches, this one
+ * included, are likely to follow each other. *taken false: the launch is the caller's, to go out by itself (after mu_bursts_flush). Argument
  * values are read before it returns. */
 muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launch *launch, uint32_t expected,
                             bool *taken, muster_error *error);

@@ -254,6 +254,41 @@ static void test_guards_are_those_of_a_launch(void **state) {
     mu_burst_destroy(burst);
 }
 
+/* Also by a node that has the launch already. */
+static void test_guards_look_at_argument_tables(void **state) {
+    (void)state;
+    muster_error error;
+    mu_burst *burst = make(1, 1);
+    uint64_t values[3] = {1, 2, 3};
+    void *slots[3] = {&values[0], &values[1], &values[2]};
+    const mu_launch launch = {.function = add,
+                              .grid = {1, 1, 1},
+                              .block = {32, 1, 1},
+                              .parameters = slots,
+                              .parameter_count = 3,
+                              .slot_count = 3};
+    for (int held = 0; held < 2; held++) {
+        mu_launch bad = launch;
+        bad.slot_count = 2;
+        assert_int_equal(mu_burst_set(burst, 0, &bad, &error), MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.message, "2 slots for 3"));
+        bad = launch;
+        bad.parameter_count = 4;
+        assert_int_equal(mu_burst_set(burst, 0, &bad, &error), MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.message, "3 slots for 4"));
+        bad = launch;
+        bad.parameters = NULL;
+        assert_int_equal(mu_burst_set(burst, 0, &bad, &error), MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.message, "0 slots for 3"));
+        slots[2] = NULL;
+        assert_int_equal(mu_burst_set(burst, 0, &launch, &error), MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.message, "slot 2"));
+        slots[2] = &values[2];
+        assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
+    }
+    mu_burst_destroy(burst);
+}
+
 static void test_some_launches_go_by_themselves(void **state) {
     (void)state;
     mu_burst *burst = make(2, 1);
@@ -263,9 +298,12 @@ static void test_some_launches_go_by_themselves(void **state) {
     alone[0].cooperative = true;
     alone[1].cluster[0] = 1;
     alone[2].counter_bytes = 4;
-    for (int i = 0; i < 3; i++) {
-        assert_false(mu_burst_takes(&alone[i]));
-        assert_int_equal(mu_burst_set(burst, 0, &alone[i], NULL), MUSTER_INVALID_ARGUMENT);
+    for (int held = 0; held < 2; held++) { /* the second time by a node that has all the rest */
+        for (int i = 0; i < 3; i++) {
+            assert_false(mu_burst_takes(&alone[i]));
+            assert_int_equal(mu_burst_set(burst, 0, &alone[i], NULL), MUSTER_INVALID_ARGUMENT);
+        }
+        assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK);
     }
     mu_burst_destroy(burst);
 }
@@ -427,6 +465,7 @@ int main(void) {
         TEST(test_short_bursts_switch_only_what_changes),
         TEST(test_failed_switches_never_launch_other_nodes),
         TEST(test_guards_are_those_of_a_launch),
+        TEST(test_guards_look_at_argument_tables),
         TEST(test_some_launches_go_by_themselves),
         TEST(test_node_that_cannot_be_updated_stays_as_it_was),
         TEST(test_nothing_set_is_not_launched),
