@@ -208,7 +208,10 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
 
 /* Whether the launch of a predecessor failed after the node's task was counted as ready. The predecessors are enqueued, and their
  * epochs closed where they are another device's. Any thread. */
-bool mu_task_is_spoilt(muster_run *run, const mu_node *node);
+bool mu_task_has_failed_predecessor(muster_run *run, const mu_node *node);
+static inline bool mu_task_is_spoilt(muster_run *run, const mu_node *node) {
+    return atomic_load_explicit(&run->failed_late, memory_order_relaxed) && mu_task_has_failed_predecessor(run, node);
+}
 
 /* Places a task that is not enqueued on another device than the actor's, which is lost. False: it must run here. */
 bool mu_task_move(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);

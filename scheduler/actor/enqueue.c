@@ -126,11 +126,13 @@ static void describe(const mu_actor *actor, const muster_run *run, const mu_node
     launch->slot_count = node->parameter_count;
 }
 
-static muster_status account(mu_actor *actor, const mu_launch *launch, muster_error *error) {
+/* `shape` is that of the launch, or NULL when it was changed. */
+static muster_status account(mu_actor *actor, const mu_launch *launch, const mu_kernel_shape *shape,
+                             muster_error *error) {
     muster_status status = MUSTER_OK;
     if (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL)
         status = mu_launch_synchronise(actor->device, launch, error);
-    mu_tally_add(actor, launch);
+    mu_tally_add(actor, launch, shape);
     return status;
 }
 
@@ -147,7 +149,7 @@ static muster_status launch_phases(mu_actor *actor, const muster_graph *graph, c
         launch.kernel_name = phase->name;
         if (phase->info.parameters_known) launch.parameter_count = phase->info.parameter_count;
         muster_status status = mu_launch_prepared(actor->device, &launch, error);
-        if (!status) status = account(actor, &launch, error);
+        if (!status) status = account(actor, &launch, NULL, error);
         if (status) return status;
     }
     return MUSTER_OK;
@@ -186,7 +188,7 @@ static muster_status launch_special(mu_actor *actor, const muster_run *run, cons
     /* Only the driver knows how many clusters can be resident. */
     if (status == MUSTER_COOPERATIVE_TOO_LARGE && extra && extra->fallback == MUSTER_FALLBACK_SPLIT)
         return launch_phases(actor, graph, extra, launch, error);
-    return status ? status : account(actor, launch, error);
+    return status ? status : account(actor, launch, NULL, error);
 }
 
 static muster_status launch(mu_actor *actor, const muster_run *run, const mu_task *task, const mu_address *addresses,
@@ -203,13 +205,16 @@ static muster_status launch(mu_actor *actor, const muster_run *run, const mu_tas
         mu_bursts_flush(actor);
         alone = true;
     }
-    if (!alone) status = mu_bursts_add(actor, task, &launch, expected_launches(actor, run), &taken, error);
+    if (!alone) {
+        uint32_t expected = actor->bursts.open ? 0 : expected_launches(actor, run);
+        status = mu_bursts_add(actor, task, &launch, expected, &taken, error);
+    }
     if (!status && !taken) {
         if (!alone && actor->bursts.open) mu_bursts_flush(actor);
         /* The shape was checked when the job was added. */
         status = mu_launch_prepared(actor->device, &launch, error);
     }
-    return status ? status : account(actor, &launch, error);
+    return status ? status : account(actor, &launch, node->as.dispatch, error);
 }
 
 static muster_status start(mu_actor *actor, const muster_run *run, const mu_task *task, const mu_address *addresses,
@@ -239,7 +244,7 @@ static void join_epoch(mu_actor *actor, muster_run *run, mu_task *task, uint32_t
     task->device = (int16_t)actor->index;
     mu_epoch_add_task(actor, task, calls);
     run->order.last[actor->index] = task->epoch;
-    mu_task_release_successors(actor->runtime, actor, run, task);
+    if (run->graph->nodes[task->node].succ_count) mu_task_release_successors(actor->runtime, actor, run, task);
 }
 
 void mu_enqueue_failed(mu_actor *actor, muster_run *run, mu_task *task, const muster_error *error) {
@@ -333,7 +338,7 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
                          .node = &run->graph->nodes[task->node],
                          .addresses = addresses,
                          .error = &error};
-    mu_bind_let_go(actor, run, task);
+    if (task->held) mu_bind_let_go(actor, run, task);
     mu_epoch_note_losses(actor);
     mu_bind bound = prepare(actor, run, &b);
     if (bound == MU_BOUND) {

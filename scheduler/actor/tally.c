@@ -2,9 +2,11 @@
 
 #include <string.h>
 
+#include "device/burst.h"
 #include "scheduler/actor/actor.h"
 
-static void count(mu_actor *actor, struct mu_tally_shape *shape) {
+static void count(mu_actor *actor, mu_tally_shape *shape) {
+    if (!shape->launches) return;
     mu_launch launch = {.function = shape->function};
     memcpy(launch.grid, shape->grid, sizeof launch.grid);
     memcpy(launch.block, shape->block, sizeof launch.block);
@@ -12,10 +14,10 @@ static void count(mu_actor *actor, struct mu_tally_shape *shape) {
     shape->launches = 0;
 }
 
-static bool is_of(const struct mu_tally_shape *shape, const mu_launch *launch) {
-    const uint32_t *a = shape->grid, *b = launch->grid, *c = shape->block, *d = launch->block;
-    return shape->function == launch->function && a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && c[0] == d[0] &&
-           c[1] == d[1] && c[2] == d[2] && shape->dynamic_shared_bytes == launch->dynamic_shared_bytes;
+static bool is_of(const mu_tally_shape *shape, const mu_launch *launch) {
+    return shape->function == launch->function && memcmp(shape->grid, launch->grid, sizeof shape->grid) == 0 &&
+           memcmp(shape->block, launch->block, sizeof shape->block) == 0 &&
+           shape->dynamic_shared_bytes == launch->dynamic_shared_bytes;
 }
 
 static int ask(mu_actor *actor, const mu_launch *launch) {
@@ -27,31 +29,45 @@ static int ask(mu_actor *actor, const mu_launch *launch) {
                : blocks;
 }
 
-static struct mu_tally_shape *find(mu_actor *actor, const mu_launch *launch) {
-    uint32_t index = (uint32_t)(((uintptr_t)launch->function * UINT64_C(0x9e3779b97f4a7c15)) >> 60);
-    struct mu_tally_shape *shape = &actor->tally.shapes[index];
-    if (is_of(shape, launch)) return shape;
-    if (shape->launches) count(actor, shape);
-    actor->tally.pending &= ~(1u << index);
-    *shape = (struct mu_tally_shape){.function = launch->function,
-                                     .dynamic_shared_bytes = launch->dynamic_shared_bytes,
-                                     .occupancy = ask(actor, launch)};
-    memcpy(shape->grid, launch->grid, sizeof shape->grid);
-    memcpy(shape->block, launch->block, sizeof shape->block);
-    return shape;
+static mu_tally_shape *find(mu_actor *actor, const mu_launch *launch) {
+    mu_tally *tally = &actor->tally;
+    uint32_t home = mu_launch_key(launch->function, launch->grid, launch->block, launch->dynamic_shared_bytes) / 2;
+    mu_tally_shape *place = NULL;
+    for (uint32_t i = 0; i < MU_TALLY_REACH; i++) {
+        mu_tally_shape *shape = &tally->shapes[(home + i) % MU_TALLY_SHAPES];
+        if (is_of(shape, launch)) return shape;
+        if (!place && !shape->function) place = shape;
+    }
+    if (!place) place = &tally->shapes[home % MU_TALLY_SHAPES];
+    count(actor, place);
+    tally->last_tag = NULL; /* it may be that one */
+    *place = (mu_tally_shape){.function = launch->function,
+                              .dynamic_shared_bytes = launch->dynamic_shared_bytes,
+                              .occupancy = ask(actor, launch)};
+    memcpy(place->grid, launch->grid, sizeof place->grid);
+    memcpy(place->block, launch->block, sizeof place->block);
+    return place;
 }
 
-void mu_tally_add(mu_actor *actor, const mu_launch *launch) {
-    struct mu_tally_shape *shape = find(actor, launch);
-    shape->launches++;
-    actor->tally.pending |= 1u << (shape - actor->tally.shapes);
+void mu_tally_add(mu_actor *actor, const mu_launch *launch, const void *tag) {
+    mu_tally *tally = &actor->tally;
+    if (!tag || tag != tally->last_tag) {
+        tally->last = find(actor, launch);
+        tally->last_tag = tag;
+        size_t number = (size_t)(tally->last - tally->shapes);
+        tally->pending[number / 64] |= UINT64_C(1) << number % 64;
+    }
+    tally->last->launches++;
 }
 
 int mu_tally_occupancy(mu_actor *actor, const mu_launch *launch) { return find(actor, launch)->occupancy; }
 
 void mu_tally_flush(mu_actor *actor) {
-    for (; actor->tally.pending; actor->tally.pending &= actor->tally.pending - 1)
-        count(actor, &actor->tally.shapes[__builtin_ctz(actor->tally.pending)]);
+    mu_tally *tally = &actor->tally;
+    for (size_t word = 0; word < MU_TALLY_SHAPES / 64; word++)
+        for (uint64_t *bits = &tally->pending[word]; *bits; *bits &= *bits - 1)
+            count(actor, &tally->shapes[64 * word + (size_t)__builtin_ctzll(*bits)]);
+    tally->last_tag = NULL;
 }
 
 void mu_tally_forget(mu_actor *actor, mu_function function) {

@@ -163,8 +163,7 @@ void mu_tasks_dispatch(muster_runtime *runtime, mu_actor *self, muster_run *run,
     if (skipped) mu_run_ended(run, skipped);
 }
 
-bool mu_task_is_spoilt(muster_run *run, const mu_node *node) {
-    if (!atomic_load_explicit(&run->failed_late, memory_order_relaxed)) return false;
+bool mu_task_has_failed_predecessor(muster_run *run, const mu_node *node) {
     for (uint32_t i = 0; i < node->pred_count; i++)
         if (mu_run_task(run, run->graph->preds[node->pred_first + i])->status) return true;
     return false;

@@ -9,7 +9,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "cache/occupancy_cache.h"
 #include "device/telemetry.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/residency_fixture.h"
 
 #define NAME(member, help) #member,
@@ -141,6 +143,38 @@ static void launches_and_what_surrounds_them_are_counted(void **state) {
     fixture_close(&r.fixture);
 }
 
+/* Many shapes in any order: each launch is counted as what it is, and what a shape's launches have in common is asked for once. */
+static void shapes_that_are_mixed_are_worked_out_once(void **state) {
+    (void)state;
+    enum { SHAPES = 64, LAUNCHES = 4000 };
+    fixture fixture;
+    const muster_config config = {.struct_size = sizeof config, .bursts = "off"};
+    fixture_open_with(&fixture, 1, &config);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_kernel *kernel = fixture_kernel(&fixture, "nothing");
+    json_int_t scheduled = 0, wasted = 0;
+    uint64_t random = 3;
+    for (int i = 0; i < LAUNCHES; i++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        uint32_t shape = (uint32_t)(random >> 33) % SHAPES, blocks = 1 + shape % 8, threads = 1 + 5 * shape;
+        muster_dispatch dispatch =
+            fixture_dispatch(kernel, blocks, threads, ARGS(muster_u64_arg(1), muster_u64_arg(2)));
+        fixture_add(graph, &dispatch);
+        scheduled += blocks * ((threads + 31) / 32) * 32;
+        wasted += blocks * (((threads + 31) / 32) * 32 - threads);
+    }
+    fixture_run(&fixture, graph);
+    muster_graph_destroy(graph);
+    assert_int_equal(counter(&fixture, 0, "threads_scheduled"), scheduled);
+    assert_int_equal(counter(&fixture, 0, "threads_wasted"), wasted);
+    assert_int_equal(counter(&fixture, 0, "occupancy_measured"), LAUNCHES);
+    mu_occupancy_cache_stats stats;
+    mu_occupancy_cache_get_stats(fixture.runtime->actors[0].occupancy, &stats);
+    assert_int_equal(stats.queries, SHAPES);
+    assert_in_range(stats.hits, 0, SHAPES);
+    fixture_close(&fixture);
+}
+
 static void reset_keeps_the_caches(void **state) {
     (void)state;
     residency r;
@@ -176,6 +210,7 @@ int main(void) {
         cmocka_unit_test(every_counter_is_in_both_texts),
         cmocka_unit_test(a_short_buffer_is_left_alone),
         cmocka_unit_test(launches_and_what_surrounds_them_are_counted),
+        cmocka_unit_test(shapes_that_are_mixed_are_worked_out_once),
         cmocka_unit_test(reset_keeps_the_caches),
     };
     return cmocka_run_group_tests_name("telemetry", tests, NULL, NULL);
