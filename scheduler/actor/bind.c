@@ -294,7 +294,7 @@ static mu_bind bring(mu_task_binding *b, const mu_access *access) {
 /* ------------------------------------------------------------------------------------------------------------- bind -- */
 
 /* Only once the task is going to be launched: what waits for memory keeps nobody else's from being given up. */
-static mu_address use_instance(mu_task_binding *b, mu_instance *instance, const mu_access *access) {
+static inline mu_address use_instance(mu_task_binding *b, mu_instance *instance, const mu_access *access) {
     uint64_t open = b->actor->timeline.open;
     if (instance->last_use != open) mu_instance_touch(b->actor, instance);
     instance->last_use = open;
@@ -351,18 +351,15 @@ static mu_instance *find_rows_bound(mu_task_binding *b, const mu_access *access,
     return bound ? instance : NULL;
 }
 
-/* The usual case, an access whose content is where it is needed; mostly nothing has changed since the last look. With `write`, what it
- * writes is noted under the same lock: only when nothing can keep the task from being launched any more, for content that counts as
- * written in an epoch which nothing is in would never be complete. */
+/* An access whose content is where it is needed. With `write`, what it writes is noted under the same lock: only when nothing can keep
+ * the task from being launched any more, for content that counts as written in an epoch which nothing is in would never be complete. */
 static mu_instance *find_bound(mu_task_binding *b, const mu_access *access, bool write) {
     if (access->stride) return find_rows_bound(b, access, write);
     mu_coherence *table = &mu_access_buffer(b, access)->coherence;
     int me = b->actor->index;
     uint64_t written = (access->mode & MUSTER_WRITE) ? b->actor->timeline.open : 0;
-    mu_instance *instance = mu_coherence_sight(table, me, access->low, access->high, written);
-    if (instance && !(instance->evicting && written)) return instance;
     mu_coherence_lock(table);
-    instance = mu_coherence_instance(table, me, access->low, access->high);
+    mu_instance *instance = mu_coherence_instance(table, me, access->low, access->high);
     bool bound = instance && !(instance->evicting && written);
     if (bound && (access->mode & MUSTER_READ)) {
         const mu_segment *segment = mu_coherence_find(table, access->low);
@@ -379,15 +376,35 @@ static mu_instance *find_bound(mu_task_binding *b, const mu_access *access, bool
     return bound ? instance : NULL;
 }
 
+/* The same where nothing has changed since the last look, as is usual; NULL: that takes find_bound. What is written is noted. */
+static inline mu_instance *see_bound(const mu_graph_buffer *buffers, const mu_access *access, int me, uint64_t open) {
+    if (access->stride) return NULL;
+    uint64_t written = (access->mode & MUSTER_WRITE) ? open : 0;
+    mu_coherence *table = &buffers[access->buffer].buffer->coherence;
+    mu_instance *instance = mu_coherence_sight(table, me, access->low, access->high, written);
+    return instance && !(instance->evicting && written) ? instance : NULL;
+}
+
 /* Everything is where it is needed, or false. */
 static bool bind_at_once(mu_task_binding *b, const mu_access *accesses) {
     mu_instance *instances[MU_MAX_PARAMETERS];
+    const mu_graph_buffer *buffers = b->run->graph->buffers;
+    uint64_t open = b->actor->timeline.open;
     uint32_t count = b->node->access_count;
-    for (uint32_t i = 0; i < count; i++)
-        if (!(instances[i] = find_bound(b, &accesses[i], i + 1 == count))) return false;
-    for (uint32_t i = 0; i + 1 < count; i++)
-        if ((accesses[i].mode & MUSTER_WRITE) && !find_bound(b, &accesses[i], true)) return false;
-    for (uint32_t i = 0; i < count; i++) b->addresses[i] = use_instance(b, instances[i], &accesses[i]);
+    int me = b->actor->index;
+    bool noted = true;
+    for (uint32_t i = 0; i < count; i++) {
+        if ((instances[i] = see_bound(buffers, &accesses[i], me, open))) continue;
+        bool last = i + 1 == count;
+        if (!(instances[i] = find_bound(b, &accesses[i], last))) return false;
+        noted &= last || !(accesses[i].mode & MUSTER_WRITE);
+    }
+    for (uint32_t i = 0; i + 1 < count && !noted; i++)
+        if ((accesses[i].mode & MUSTER_WRITE) && !see_bound(buffers, &accesses[i], me, open) &&
+            !find_bound(b, &accesses[i], true))
+            return false;
+    mu_address *addresses = b->addresses;
+    for (uint32_t i = 0; i < count; i++) addresses[i] = use_instance(b, instances[i], &accesses[i]);
     return true;
 }
 
@@ -442,10 +459,8 @@ void mu_bind_let_go(mu_actor *actor, muster_run *run, mu_task *task) {
     }
 }
 
-static mu_bind bind(mu_task_binding *b) {
-    const mu_access *accesses = &b->run->graph->accesses[b->node->access_first];
+static mu_bind bind(mu_task_binding *b, const mu_access *accesses) {
     uint32_t count = b->node->access_count;
-    if (!(b->node->flags & MU_NODE_SCRATCH) && bind_at_once(b, accesses)) return MU_BOUND;
     need n;
     n.covered = true;
     n.staged = false;
@@ -466,7 +481,9 @@ static mu_bind bind(mu_task_binding *b) {
 }
 
 mu_bind mu_bind_task(mu_task_binding *b) {
-    mu_bind result = bind(b);
+    const mu_access *accesses = &b->run->graph->accesses[b->node->access_first];
+    if (!(b->node->flags & MU_NODE_SCRATCH) && bind_at_once(b, accesses)) return MU_BOUND;
+    mu_bind result = bind(b, accesses);
     if (b->reserved_bytes) mu_ledger_release(mu_device_ledger(b->actor->device), b->reserved_bytes);
     b->reserved_bytes = 0;
     /* Whatever is left on the other lanes must not be forgotten: instances already count as present. */
