@@ -47,8 +47,8 @@ typedef struct mu_instance {
     struct mu_instance *lru_older, *lru_newer; /* among the device's instances, by last use */
     bool unwritable; /* its content could not be copied to the host: not tried before its next use */
     bool evicting;   /* its content is on the way to the host */
-    bool changed;    /* content came into it since its eviction began */
-    bool wanted;     /* a task waits to write it, or it was replaced: the eviction ends without giving it up */
+    bool changed;    /* content came into it since its eviction began, or into what has replaced it */
+    bool wanted;     /* a task waits to write it: it stays then */
     uint32_t holds;  /* arrivals into it, and tasks that are held until their input has arrived: it stays */
 } mu_instance;
 

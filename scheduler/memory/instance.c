@@ -283,7 +283,7 @@ static mu_instance *replace(mu_coherence *table, int me, mu_instance *instance) 
         /* Tasks that are held for other input let go of what covers their ranges then. Nothing arrives here: that is waited for. */
         instance->holds += other->holds;
         other->holds = 0;
-        other->wanted = true; /* a write-back that is under way does not give it up: it is gone from here already */
+        other->changed = true; /* what a write-back of it brings to the host says nothing of what is here from now on */
     }
     instance->next = table->instances[me];
     table->instances[me] = instance;
