@@ -803,7 +803,10 @@ typedef struct muster_dispatch {
  * earlier there. A device whose part would save less than it costs gets none. The cut itself stays what it was when the dispatch was added.
  * If a device's part is more than its whole budget, that part runs in waves: it is cut into so many shards that four fit on
  * the device at once, so that the next arrives and the last is written back to the host while one runs. UNCUTTABLE, with
- * numbers, when even one slice does not fit, or what every shard has whole is too much; LIMIT_REACHED for more than 65,536 waves. */
+ * numbers, when even one slice does not fit, or what every shard has whole is too much; LIMIT_REACHED for more than 65,536 waves.
+ * Only a shard has to be within the devices' limits for a grid: a part that is longer along the axis (on today's devices, more than
+ * 65,535 blocks along y or z, or 2^31 - 1 along x) is cut in as many shards as that takes, INVALID_GEOMETRY when max_shards
+ * allows fewer. */
 
 /* A graph belongs to one runtime. It is built by one thread at a time; once submitted it can be submitted again, also
  * while earlier runs of it are unfinished, but no job can be added. */
@@ -961,7 +964,7 @@ MUSTER_API muster_status muster_preflight(muster_graph *graph, muster_job job, i
                                           muster_preflight_report *report, muster_error *error);
 
 /* The same for a dispatch that is not part of a graph. A shape that muster_graph_dispatch refuses is answered with no; what is
- * wrong in other ways is an error of this call, as there. */
+ * wrong in other ways is an error of this call, as there; so is that it cannot be cut. */
 MUSTER_API muster_status muster_preflight_dispatch(muster_runtime *runtime, const muster_dispatch *dispatch, int device,
                                                    muster_preflight_depth depth, muster_preflight_report *report,
                                                    muster_error *error);

@@ -27,13 +27,24 @@ static muster_status check_zero(const uint32_t axes[3], const char *what, muster
     return MUSTER_OK;
 }
 
-static muster_status check_axes(const uint32_t axes[3], const int limits[3], const char *what, const char *advice,
-                                muster_error *error) {
+static muster_status check_block_axes(const uint32_t block[3], const int limits[3], muster_error *error) {
     for (int i = 0; i < 3; i++)
-        if (axes[i] > (uint32_t)(limits[i] > 0 ? limits[i] : 0))
+        if (block[i] > (uint32_t)(limits[i] > 0 ? limits[i] : 0))
             return mu_fail(error, MUSTER_INVALID_GEOMETRY,
-                           "the %s of " SIZE " is %" PRIu32 " along %c where the device allows %d; %s", what, axes[0],
-                           axes[1], axes[2], axes[i], axis_names[i], limits[i], advice);
+                           "the block of " SIZE " is %" PRIu32
+                           " along %c where the device allows %d; use smaller blocks",
+                           block[0], block[1], block[2], block[i], axis_names[i], limits[i]);
+    return MUSTER_OK;
+}
+
+static muster_status check_grid_axes(const uint32_t grid[3], const int limits[3], muster_error *error) {
+    for (int i = 0; i < 3; i++)
+        if (grid[i] > (uint32_t)(limits[i] > 0 ? limits[i] : 0))
+            return mu_fail(error, MUSTER_INVALID_GEOMETRY,
+                           "the grid of " SIZE " is %" PRIu32
+                           " along %c where the device allows %d; move work to another axis, or shard the dispatch "
+                           "along %c",
+                           grid[0], grid[1], grid[2], grid[i], axis_names[i], limits[i], axis_names[i]);
     return MUSTER_OK;
 }
 
@@ -48,10 +59,8 @@ muster_status mu_geometry_check(const mu_capability *capability, const uint32_t 
         return mu_fail(error, MUSTER_INVALID_GEOMETRY,
                        "the block of " SIZE " has %" PRIu64 " threads where the device allows %d; use smaller blocks",
                        block[0], block[1], block[2], threads, capability->max_threads_per_block);
-    status = check_axes(block, capability->max_block, "block", "use smaller blocks", error);
-    if (!status)
-        status =
-            check_axes(grid, capability->max_grid, "grid", "move work to another axis, or shard the dispatch", error);
+    status = check_block_axes(block, capability->max_block, error);
+    if (!status) status = check_grid_axes(grid, capability->max_grid, error);
     if (!status) status = mu_axis_product(grid, "grid", &blocks, error);
     return status;
 }

@@ -79,7 +79,7 @@ void mu_cut_leave_out(uint32_t extent, uint32_t devices, uint64_t *paces, uint64
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ memory -- */
+/* ------------------------------------------------------------------------------------------------------------ limits -- */
 
 typedef struct planner {
     muster_graph *graph;
@@ -87,6 +87,7 @@ typedef struct planner {
     const mu_checked_dispatch *checked;
     muster_error *error;
     uint32_t extent, devices, count;
+    uint32_t most; /* slices of one launch, by the devices' limits for a grid */
     bool measured, unlike;
     uint64_t paces[MU_MAX_DEVICES]; /* of a slice, in picoseconds if measured; 0: gets none */
     uint32_t shares[MU_MAX_DEVICES], chunks[MU_MAX_DEVICES];
@@ -95,6 +96,46 @@ typedef struct planner {
     uint32_t asked_slices, fit_share, fit_slices;
     uint64_t asked_bytes, fit_capacity;
 } planner;
+
+static char axis_name(const planner *p) { return "xyz"[p->checked->axis]; }
+
+static uint32_t divided(uint32_t a, uint32_t b) { return (uint32_t)(((uint64_t)a + b - 1) / b); }
+
+/* Shards may run on any device, so the smallest limit is everybody's. */
+static uint32_t most_of_a_launch(const planner *p) {
+    uint32_t most = INT32_MAX;
+    for (uint32_t d = 0; d < p->devices; d++) {
+        const mu_capability *capability = mu_device_capability(p->graph->handle.runtime->actors[d].device);
+        int limit = capability->max_grid[p->checked->axis];
+        if (limit > 0 && (uint32_t)limit < most) most = (uint32_t)limit;
+    }
+    return most;
+}
+
+/* The application has said how many shards there are. */
+static muster_status check_given(const planner *p) {
+    uint32_t most = divided(p->extent, p->count), least = divided(p->extent, p->most);
+    if (most <= p->most) return MUSTER_OK;
+    return mu_fail(
+        p->error, MUSTER_INVALID_GEOMETRY,
+        "with max_shards %u a shard is %u blocks along %c where the devices allow %u; raise max_shards to %u "
+        "or more, or leave it 0",
+        p->checked->dispatch->max_shards, most, axis_name(p), p->most, least);
+}
+
+static muster_status check_count(const planner *p, uint64_t count) {
+    if (count <= MU_MAX_SHARDS) return MUSTER_OK;
+    if (divided(p->extent, p->most) + p->devices > MU_MAX_SHARDS)
+        return mu_fail(p->error, MUSTER_LIMIT_REACHED,
+                       "a grid of %u blocks along %c would be cut in %llu shards of at most %u; at most %d shards are "
+                       "possible: move work to another axis",
+                       p->extent, axis_name(p), (unsigned long long)count, p->most, MU_MAX_SHARDS);
+    return mu_fail(p->error, MUSTER_LIMIT_REACHED,
+                   "the dispatch would run in %llu waves; at most %d are possible: raise the budget",
+                   (unsigned long long)count, MU_MAX_SHARDS);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory -- */
 
 /* Other shards may begin where their memory keeps more to be aligned as the buffer is. */
 static void misalign(const planner *p, const mu_node *node) {
@@ -154,8 +195,6 @@ static uint64_t capacity_of(const planner *p, uint32_t device) {
     return mu_ledger_capacity(mu_device_ledger(p->graph->handle.runtime->actors[device].device));
 }
 
-static uint32_t divided(uint32_t a, uint32_t b) { return (uint32_t)(((uint64_t)a + b - 1) / b); }
-
 /* Cuts the device's share so that it fits: as it is, or so that several parts are there at once, for the next to arrive and the last to be
  * written back while one runs. Something is left for modules that are loaded later, unless not even one slice fits then. No chunks: none
  * fits at all. */
@@ -165,6 +204,7 @@ static muster_status fit(planner *p, uint32_t device, uint32_t wanted) {
     muster_status status = shard_need(p, share, &bytes);
     if (status) return status;
     p->chunks[device] = wanted < share ? wanted : share;
+    if (p->chunks[device] < divided(share, p->most)) p->chunks[device] = divided(share, p->most);
     p->waves[device] = bytes > capacity;
     if (bytes <= capacity) return MUSTER_OK;
     if (share == p->fit_share && capacity == p->fit_capacity) {
@@ -285,10 +325,8 @@ static muster_status share_out(planner *p) {
             if (p->chunks[d] == 0) p->paces[d] = 0, again = true;
         }
         if (again) continue;
-        if (count > MU_MAX_SHARDS)
-            return mu_fail(p->error, MUSTER_LIMIT_REACHED,
-                           "the dispatch would run in %llu waves; at most %d are possible: raise the budget",
-                           (unsigned long long)count, MU_MAX_SHARDS);
+        muster_status status = check_count(p, count);
+        if (status) return status;
         p->count = (uint32_t)count;
     }
     return MUSTER_OK;
@@ -321,13 +359,20 @@ static muster_status check_replicated(const planner *p) {
     const muster_dispatch *dispatch = p->checked->dispatch;
     for (uint32_t i = 0; i < dispatch->arg_count && p->count > 1; i++) {
         const muster_arg *arg = &dispatch->args[i];
-        if (arg->kind == MUSTER_ARG_BUFFER && arg->cut == MUSTER_CUT_REPLICATE && arg->access & MUSTER_WRITE)
+        if (arg->kind != MUSTER_ARG_BUFFER || arg->cut != MUSTER_CUT_REPLICATE || !(arg->access & MUSTER_WRITE))
+            continue;
+        if (p->extent > p->most)
             return mu_fail(
                 p->error, MUSTER_UNCUTTABLE,
-                "argument %u is replicated and written, and the dispatch does not fit the device's memory at "
-                "once: its %u waves would write the same %llu bytes; cut the argument in blocks, reduce it, or "
-                "raise the budget",
-                i, p->count, (unsigned long long)mu_arg_bytes(arg));
+                "argument %u is replicated and written, and a launch has at most %u of the grid's %u blocks "
+                "along %c: its %u shards would write the same %llu bytes; cut the argument in blocks, reduce "
+                "it, or move work to another axis",
+                i, p->most, p->extent, axis_name(p), p->count, (unsigned long long)mu_arg_bytes(arg));
+        return mu_fail(p->error, MUSTER_UNCUTTABLE,
+                       "argument %u is replicated and written, and the dispatch does not fit the device's memory at "
+                       "once: its %u waves would write the same %llu bytes; cut the argument in blocks, reduce it, or "
+                       "raise the budget",
+                       i, p->count, (unsigned long long)mu_arg_bytes(arg));
     }
     if ((uint64_t)p->count * p->checked->iterations > MU_JOB_LAUNCHES_MAX)
         return mu_fail(
@@ -347,11 +392,14 @@ muster_status mu_cut_plan(muster_graph *graph, muster_job job, const mu_checked_
                  .devices = graph->handle.runtime->device_count};
     muster_status status = MUSTER_OK;
     uint32_t given = checked->dispatch->max_shards;
+    p.most = most_of_a_launch(&p);
     look_at_devices(&p);
-    if (given)
+    if (given) {
         p.count = given < p.extent ? given : p.extent;
-    else
+        status = check_given(&p);
+    } else {
         status = share_out(&p);
+    }
     if (status || (status = check_replicated(&p))) return status;
     mu_cut_part *parts = mu_alloc(p.count * sizeof *parts);
     if (!parts) return mu_fail_host_memory(error, "the shards of a dispatch", p.count * sizeof *parts);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "device/geometry.h"
 #include "device/launch.h"
 #include "scheduler/graph/graph.h"
 #include "scheduler/graph/shape.h"
@@ -221,13 +222,17 @@ static muster_status check_arguments(const muster_graph *graph, const muster_dis
     return mu_args_check_overlaps(dispatch->args, dispatch->arg_count, error);
 }
 
-/* Whether each device it may run on could launch the shape, as far as that is known before it runs. */
+/* Whether each device it may run on could launch the shape, as far as that is known before it runs. How long a shard is along the
+ * axis is up to the cut. */
 static muster_status check_devices(const muster_graph *graph, const mu_checked_dispatch *checked, muster_error *error) {
     const muster_runtime *runtime = graph->handle.runtime;
     const muster_dispatch *dispatch = checked->dispatch;
+    uint32_t grid[3];
+    memcpy(grid, checked->shape.grid, sizeof grid);
+    if (sharded(dispatch) && grid[checked->axis]) grid[checked->axis] = 1;
     const mu_shape_request request = {
         .kernel = dispatch->kernel,
-        .grid = checked->shape.grid,
+        .grid = grid,
         .block = checked->shape.block,
         .cluster = checked->cluster,
         .dynamic_shared_bytes = dispatch->dynamic_shared_bytes,
@@ -318,6 +323,19 @@ static mu_kernel_shape shape_of(const muster_dispatch *dispatch) {
                              .dynamic_shared_bytes = dispatch->dynamic_shared_bytes};
 }
 
+/* What is wrong with the grid of a sharded dispatch however it is cut. */
+static muster_status check_whole(const mu_kernel_shape *shape, uint32_t axis, muster_error *error) {
+    const uint32_t *grid = shape->grid;
+    uint64_t blocks;
+    if (grid[axis] == 0)
+        return mu_fail(error, MUSTER_INVALID_GEOMETRY, "a grid of 0 blocks along axis %u cannot be cut", axis);
+    if (mu_axis_product(grid, "grid", &blocks, NULL))
+        return mu_fail(error, MUSTER_INVALID_GEOMETRY,
+                       "the grid of %u x %u x %u has more than 2^64 - 1 blocks; spread them over several dispatches",
+                       grid[0], grid[1], grid[2]);
+    return MUSTER_OK;
+}
+
 static muster_status check_dispatch(const muster_graph *graph, const muster_dispatch *dispatch, bool shapes,
                                     mu_checked_dispatch *checked, muster_error *error) {
     if (!dispatch) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "dispatch is NULL");
@@ -369,8 +387,7 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
     if (shapes && (status = check_devices(graph, checked, error))) return status;
     checked->everywhere = shapes && checked->pin == MUSTER_ANY_DEVICE && !dispatch->cluster.x && !dispatch->fallback &&
                           !(dispatch->flags & MUSTER_DISPATCH_COOPERATIVE);
-    if (sharded(dispatch) && checked->shape.grid[checked->axis] == 0)
-        return mu_fail(error, MUSTER_INVALID_GEOMETRY, "a grid of 0 blocks along axis %u cannot be cut", checked->axis);
+    if (sharded(dispatch) && (status = check_whole(&checked->shape, checked->axis, error))) return status;
     return check_arguments(graph, dispatch, checked->shape.grid[checked->axis], error);
 }
 

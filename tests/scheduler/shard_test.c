@@ -123,6 +123,120 @@ static void max_shards_says_how_many(void **state) {
     fixture_close(&fixture);
 }
 
+enum { LIMIT_YZ = 65535 };
+
+/* A grid that no launch may have, one thread each; no shard may have it either. */
+static void check_long_cut(const fixture *fixture, uint32_t axis, uint32_t slices, uint32_t max_shards,
+                           uint32_t expected_shards) {
+    uint64_t bytes = sizeof(row) * slices;
+    muster_buffer *buffer = fixture_buffer(fixture, bytes, NULL);
+    muster_graph *graph = fixture_graph(fixture);
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(fixture, "record"), 1, 1,
+                         ARGS(muster_block_cut(muster_buffer_arg(buffer, MUSTER_WRITE), sizeof(row)),
+                              muster_shard_offset_arg(3, 3 * (uint64_t)slices - 1, 8),
+                              muster_shard_count_arg(3, 3 * (uint64_t)slices - 1, 8),
+                              muster_shard_offset_arg(1, slices, 4), muster_shard_count_arg(1, slices, 4)));
+    dispatch.grid = axis == 1 ? (muster_dim3){1, slices, 1} : (muster_dim3){1, 1, slices};
+    dispatch.shard_axis = axis;
+    FAILS(MUSTER_INVALID_GEOMETRY, axis == 1 ? "65535|shard the dispatch along y" : "65535|shard the dispatch along z",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    dispatch.flags = MUSTER_DISPATCH_SHARDED;
+    dispatch.max_shards = max_shards;
+    muster_job job = fixture_add(graph, &dispatch);
+    muster_run *run = fixture_submit(fixture, graph);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    assert_int_equal(fixture_result(run, job).shards, expected_shards);
+    row *rows = malloc(bytes);
+    assert_non_null(rows);
+    fixture_read(buffer, 0, bytes, rows);
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < expected_shards; i++) {
+        muster_shard_result shard = {.struct_size = sizeof shard};
+        OK(muster_run_shard_result(run, job, i, &shard, &reported));
+        assert_int_equal(shard.first_block, first);
+        assert_in_range(shard.blocks, 1, LIMIT_YZ);
+        uint32_t end = first + (uint32_t)shard.blocks;
+        for (uint32_t slice = first; slice < end; slice++) {
+            assert_int_equal(rows[slice].grid[axis], shard.blocks);
+            assert_int_equal(rows[slice].offset64, 3 * (uint64_t)first);
+            assert_int_equal(rows[slice].count64, 3 * shard.blocks - (end == slices));
+            assert_int_equal(rows[slice].offset32, first);
+            assert_int_equal(rows[slice].count32, shard.blocks);
+        }
+        first = end;
+    }
+    assert_int_equal(first, slices);
+    free(rows);
+    muster_run_destroy(run);
+    muster_graph_destroy(graph);
+    muster_buffer_destroy(buffer);
+}
+
+static void only_shards_must_be_within_the_limits_of_a_grid(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    check_long_cut(&fixture, 1, LIMIT_YZ + 1, 0, 2);
+    check_long_cut(&fixture, 2, 2 * LIMIT_YZ + 1, 0, 3);
+    check_long_cut(&fixture, 2, 2 * LIMIT_YZ, 2, 2);
+    fixture_close(&fixture);
+    fixture_open(&fixture, 3);
+    check_long_cut(&fixture, 1, LIMIT_YZ + 1, 0, 3);
+    check_long_cut(&fixture, 1, 3 * LIMIT_YZ + 2, 0, 5); /* two of the devices have two */
+    check_long_cut(&fixture, 2, LIMIT_YZ + 1, 7, 7);
+    fixture_close(&fixture);
+}
+
+/* What cannot be cut so says why; 2^32 blocks are built, not run. */
+static void limits_of_a_grid_that_cutting_does_not_help(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 3);
+    muster_buffer *buffer = fixture_buffer(&fixture, 8, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_arg args[2] = {muster_buffer_arg(buffer, MUSTER_READ), muster_buffer_arg(buffer, MUSTER_READ)};
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(&fixture, "nothing"), 1, 1, (fixture_args){.arg = args, .count = 2});
+    dispatch.flags = MUSTER_DISPATCH_SHARDED;
+    dispatch.shard_axis = 1;
+    dispatch.max_shards = 2;
+    dispatch.grid = (muster_dim3){1, 3 * LIMIT_YZ, 1};
+    FAILS(MUSTER_INVALID_GEOMETRY, "max_shards 2|98303 blocks along y|65535|to 3",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    dispatch.max_shards = 0;
+    dispatch.grid = (muster_dim3){1, UINT32_MAX, 1};
+    FAILS(MUSTER_LIMIT_REACHED, "4294967295 blocks along y|65535|65536|another axis",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    dispatch.grid = (muster_dim3){INT32_MAX, UINT32_MAX, 3};
+    FAILS(MUSTER_INVALID_GEOMETRY, "2^64|several", muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    dispatch.grid = (muster_dim3){1, 1, LIMIT_YZ + 1}; /* along another axis than it is cut */
+    FAILS(MUSTER_INVALID_GEOMETRY, "65536 along z|shard the dispatch along z",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    dispatch.shard_axis = 0;
+    dispatch.grid = (muster_dim3){UINT32_MAX, 1, 1};
+    muster_job job = fixture_add(graph, &dispatch);
+    muster_preflight_report report = {.struct_size = sizeof report};
+    for (int d = 0; d < 3; d++) {
+        OK(muster_preflight(graph, job, d, MUSTER_PREFLIGHT_FULL, &report, &reported));
+        assert_int_equal(report.answer, MUSTER_ANSWER_YES);
+        assert_int_equal(report.grid_blocks, UINT32_MAX / 3);
+    }
+    fixture_close(&fixture);
+    fixture_open(&fixture, 1);
+    graph = fixture_graph(&fixture);
+    args[0] = args[1] = muster_buffer_arg(fixture_buffer(&fixture, 8, NULL), MUSTER_READ);
+    dispatch.kernel = fixture_kernel(&fixture, "nothing");
+    job = fixture_add(graph, &dispatch);
+    OK(muster_preflight(graph, job, 0, MUSTER_PREFLIGHT_FULL, &report, &reported));
+    assert_int_equal(report.answer, MUSTER_ANSWER_YES);
+    assert_int_equal(report.grid_blocks, UINT32_MAX / 3 + (UINT32_MAX % 3 != 0));
+    args[1] = muster_buffer_arg(fixture_buffer(&fixture, 8, NULL), MUSTER_WRITE); /* one device, yet three shards */
+    FAILS(MUSTER_UNCUTTABLE, "argument 1|replicated|2147483647|3 shards",
+          muster_graph_dispatch(graph, &dispatch, NULL, &reported));
+    fixture_close(&fixture);
+}
+
 static void without_the_flag_offset_and_count_are_the_whole(void **state) {
     (void)state;
     fixture fixture;
@@ -396,6 +510,8 @@ int main(void) {
         cmocka_unit_test(slices_are_covered_exactly_once),
         cmocka_unit_test(the_last_slice_may_be_short),
         cmocka_unit_test(max_shards_says_how_many),
+        cmocka_unit_test(only_shards_must_be_within_the_limits_of_a_grid),
+        cmocka_unit_test(limits_of_a_grid_that_cutting_does_not_help),
         cmocka_unit_test(without_the_flag_offset_and_count_are_the_whole),
         cmocka_unit_test(shards_run_on_all_devices),
         cmocka_unit_test(a_cut_dispatch_gives_the_bytes_of_the_whole),
