@@ -1,9 +1,11 @@
 #include "scheduler/actor/bind.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "scheduler/actor/loss.h"
+#include "scheduler/graph/advice.h"
 #include "scheduler/memory/arrivals.h"
 #include "scheduler/memory/detour.h"
 #include "scheduler/memory/evict.h"
@@ -22,8 +24,12 @@ static int choose_source(const mu_task_binding *b, const mu_segment *segment) {
     return mu_choose_source(runtime, segment, ~reach);
 }
 
-static mu_bind undefined(mu_task_binding *b, const mu_segment *segment) {
-    mu_segment_fail(segment, b->error);
+static mu_bind undefined(mu_task_binding *b, const mu_access *access, const mu_segment *segment) {
+    const muster_graph *graph = b->run->graph;
+    char name[MU_ACCESS_NAME_BYTES], what[16 + MU_ACCESS_NAME_BYTES];
+    mu_access_name(graph, b->node, (uint32_t)(access - &graph->accesses[b->node->access_first]), name);
+    snprintf(what, sizeof what, "the buffer of %s", name);
+    mu_segment_fail(segment, what, b->error);
     return MU_BIND_FAILED;
 }
 
@@ -52,7 +58,7 @@ static mu_bind look_at_missing(mu_task_binding *b, const mu_access *access, cons
                                const mu_walk *walk, const mu_instance *instance, need *n) {
     const mu_coherence *table = walk->table;
     mu_actor *actor = b->actor;
-    if (segment->undefined) return undefined(b, segment);
+    if (segment->undefined) return undefined(b, access, segment);
     n->covered = false;
     n->incoming += walk->high - walk->low;
     /* It will overwrite what an older kernel here may still use. */
@@ -236,9 +242,10 @@ static mu_bind bring_patiently(mu_task_binding *b, muster_buffer *buffer, mu_ins
     return MU_BOUND;
 }
 
-static mu_bind bring_piece(mu_task_binding *b, muster_buffer *buffer, mu_instance *instance, bool *ordered,
+static mu_bind bring_piece(mu_task_binding *b, const mu_access *access, mu_instance *instance, bool *ordered,
                            mu_incoming *piece) {
-    if (piece->undefined) return undefined(b, &piece->lost);
+    muster_buffer *buffer = mu_access_buffer(b, access);
+    if (piece->undefined) return undefined(b, access, &piece->lost);
     if (piece->instance && mu_timeline_closed(&b->actor->runtime->actors[piece->source].timeline) < piece->stamp) {
         /* Stamped again since it was looked at. */
         unpin(piece);
@@ -253,8 +260,9 @@ static mu_bind bring_piece(mu_task_binding *b, muster_buffer *buffer, mu_instanc
 }
 
 /* Brings what is missing of a row, and what repeats that in rows behind it. */
-static mu_bind bring_row(mu_task_binding *b, muster_buffer *buffer, mu_instance *instance, bool *ordered,
+static mu_bind bring_row(mu_task_binding *b, const mu_access *access, mu_instance *instance, bool *ordered,
                          const mu_area *area, uint32_t row) {
+    muster_buffer *buffer = mu_access_buffer(b, access);
     mu_bind result = MU_BOUND;
     uint64_t at = mu_area_row(area, row), high = at + mu_area_width(area);
     while (at < high && result == MU_BOUND) {
@@ -268,7 +276,7 @@ static mu_bind bring_row(mu_task_binding *b, muster_buffer *buffer, mu_instance 
         uint64_t end = coming ? there.low : high;
         mu_incoming piece;
         if (next_piece(b, buffer, area, at, end, &piece)) {
-            result = bring_piece(b, buffer, instance, ordered, &piece);
+            result = bring_piece(b, access, instance, ordered, &piece);
             end = piece.area.high;
         }
         at = end;
@@ -278,8 +286,7 @@ static mu_bind bring_row(mu_task_binding *b, muster_buffer *buffer, mu_instance 
 
 /* Brings what is missing of a read access and not on its way yet. */
 static mu_bind bring(mu_task_binding *b, const mu_access *access) {
-    muster_buffer *buffer = mu_access_buffer(b, access);
-    mu_coherence *table = &buffer->coherence;
+    mu_coherence *table = &mu_access_buffer(b, access)->coherence;
     mu_coherence_lock(table);
     mu_instance *instance = mu_coherence_instance(table, b->actor->index, access->low, access->high);
     mu_coherence_unlock(table);
@@ -287,7 +294,7 @@ static mu_bind bring(mu_task_binding *b, const mu_access *access) {
     bool ordered = false;
     mu_bind result = MU_BOUND;
     for (uint32_t row = 0; row < area.rows && result == MU_BOUND; row++)
-        result = bring_row(b, buffer, instance, &ordered, &area, row);
+        result = bring_row(b, access, instance, &ordered, &area, row);
     return result;
 }
 
@@ -325,7 +332,7 @@ static mu_bind settle(mu_task_binding *b, const mu_access *accesses, mu_address 
         bool defined = !(access->mode & MUSTER_READ) || is_valid_here(table, &area, me, &gone);
         bool noted = defined && (!(access->mode & MUSTER_WRITE) || mu_coherence_written_area(table, &area, me, open));
         mu_coherence_unlock(table);
-        if (!defined) return undefined(b, &gone);
+        if (!defined) return undefined(b, access, &gone);
         if (!noted) {
             mu_fail_host_memory(b->error, "the range table of a buffer", sizeof(mu_segment));
             return MU_BIND_FAILED;

@@ -51,8 +51,9 @@ void mu_bind_undefine(muster_run *run, const mu_node *node);
  * LIMIT_REACHED: more than can be counted. Any thread. */
 muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, uint64_t *bytes, muster_error *error);
 
-/* NEVER_FITS: a job that requires so many bytes can never run on the device. Any thread. */
-muster_status mu_bind_check_fits(const mu_actor *actor, uint64_t required, muster_error *error);
+/* NEVER_FITS: the node, which requires so many bytes, can never run on the device. Any thread. */
+muster_status mu_bind_check_fits(const mu_actor *actor, const muster_graph *graph, const mu_node *node,
+                                 uint64_t required, muster_error *error);
 
 static inline muster_buffer *mu_access_buffer(const mu_task_binding *b, const mu_access *access) {
     return b->run->graph->buffers[access->buffer].buffer;

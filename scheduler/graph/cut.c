@@ -1,5 +1,6 @@
 #include "scheduler/graph/cut.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -221,27 +222,60 @@ static muster_status fit(planner *p, uint32_t device, uint32_t wanted) {
     return MUSTER_OK;
 }
 
+/* What a shard of one slice in the middle has of an argument, and what its author can do about that. */
+static uint64_t burden_of(const planner *p, const muster_arg *arg, char advice[160]) {
+    enum { BYTES = 160 };
+    if (arg->kind == MUSTER_ARG_SCRATCH) {
+        snprintf(advice, BYTES, "scratch memory, which each shard has for itself: shrink it");
+        return arg->bytes;
+    }
+    if (arg->kind != MUSTER_ARG_BUFFER) return 0;
+    uint64_t bytes = mu_arg_bytes(arg);
+    if (arg->cut == MUSTER_CUT_REPLICATE || arg->cut == MUSTER_CUT_REDUCE) {
+        bool reduced = arg->cut == MUSTER_CUT_REDUCE;
+        snprintf(advice, BYTES, "which is %s, so every shard has all of it: %s", reduced ? "reduced" : "replicated",
+                 reduced ? "reduce into a smaller range" : "cut it in blocks, or shrink it");
+        return bytes;
+    }
+    uint32_t first = (p->extent - 1) / 2, behind = p->extent - 1 - first, before = 0, after = 0;
+    if (arg->cut == MUSTER_CUT_HALO) {
+        before = arg->halo_before < first ? arg->halo_before : first;
+        after = arg->halo_after < behind ? arg->halo_after : behind;
+    }
+    wide width = (wide)arg->slice_bytes * (before + UINT64_C(1) + after);
+    uint64_t row = arg->rows ? mu_arg_row_bytes(arg, p->extent) : bytes;
+    uint64_t gaps = arg->rows ? (arg->rows - 1) * arg->pitch_bytes : 0;
+    if (width > row) width = row;
+    if (gaps > width)
+        snprintf(advice, BYTES, "most of it between its %u rows: cut the rows along another axis", arg->rows);
+    else if (width / 2 > arg->slice_bytes)
+        snprintf(advice, BYTES, "most of it a halo of %u slices before and %u after: declare a smaller one",
+                 arg->halo_before, arg->halo_after);
+    else
+        snprintf(advice, BYTES, "its slice: make slices smaller, by more blocks along %c", axis_name(p));
+    return (uint64_t)width + gaps;
+}
+
 static muster_status refuse_to_cut(planner *p) {
-    uint64_t one = 0, fixed = 0, capacity = 0;
+    uint64_t one = 0, capacity = 0, most = 0;
+    uint32_t heaviest = 0;
+    char advice[160] = "", other[160] = "";
     const muster_dispatch *dispatch = p->checked->dispatch;
     muster_status status = shard_need(p, 1, &one);
     if (status) return status;
     for (uint32_t d = 0; d < p->devices; d++)
         if (capacity_of(p, d) > capacity) capacity = capacity_of(p, d);
     for (uint32_t i = 0; i < dispatch->arg_count; i++) {
-        const muster_arg *arg = &dispatch->args[i];
-        if (arg->kind == MUSTER_ARG_SCRATCH) fixed += arg->bytes;
-        if (arg->kind == MUSTER_ARG_BUFFER && (arg->cut == MUSTER_CUT_REPLICATE || arg->cut == MUSTER_CUT_REDUCE))
-            fixed += mu_arg_bytes(arg);
-        else if (arg->kind == MUSTER_ARG_BUFFER && arg->rows)
-            fixed += (arg->rows - 1) * arg->pitch_bytes;
+        uint64_t burden = burden_of(p, &dispatch->args[i], other);
+        if (burden <= most) continue;
+        most = burden, heaviest = i;
+        memcpy(advice, other, sizeof advice);
     }
     return mu_fail(
         p->error, MUSTER_UNCUTTABLE,
-        "even one of the %u slices needs %llu bytes on a device, which can give %llu; %llu of them are replicated, "
-        "reduced and scratch arguments and what lies between the rows of a pitch, which every shard has whole: cut "
-        "those (rows along another axis), make the slices smaller, or raise the budget",
-        p->extent, (unsigned long long)one, (unsigned long long)capacity, (unsigned long long)fixed);
+        "even one of the %u slices needs %llu bytes on a device, which can give %llu; %llu of them are argument "
+        "%u, %s, or raise the budget",
+        p->extent, (unsigned long long)one, (unsigned long long)capacity, (unsigned long long)most, heaviest, advice);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- speed -- */

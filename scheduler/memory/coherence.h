@@ -166,8 +166,8 @@ bool mu_coherence_undefined(mu_coherence *table, uint64_t low, uint64_t high);
 void mu_coherence_lose_area(mu_coherence *table, const mu_area *area, int device);
 /* `device` is lost: its copies of the whole buffer are, and what was valid there alone is undefined. Cannot fail. */
 void mu_coherence_lose_device(mu_coherence *table, int device);
-/* Reports that the segment is undefined, and why: DATA_UNDEFINED. */
-muster_status mu_segment_fail(const mu_segment *segment, muster_error *error);
+/* Reports that the segment is undefined, and why: DATA_UNDEFINED. `what` says whose it is: "the buffer of argument 2". */
+muster_status mu_segment_fail(const mu_segment *segment, const char *what, muster_error *error);
 /* The device's copy of [low, high) is given up; what was valid there alone must have been copied elsewhere before. */
 bool mu_coherence_dropped(mu_coherence *table, uint64_t low, uint64_t high, int device);
 /* What is valid on `device` within [low, high) is so only after `epoch`, for its memory moves there. Stamps of a segment that

@@ -1,5 +1,6 @@
 #include "scheduler/memory/fetch.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -115,6 +116,13 @@ int mu_choose_source(const muster_runtime *runtime, const mu_segment *segment, m
     return chosen;
 }
 
+static muster_status fail_undefined(const mu_fetch *fetch, const mu_fetch_range *range, const mu_segment *segment,
+                                    muster_error *error) {
+    char what[48] = "the buffer";
+    if (fetch->arguments) snprintf(what, sizeof what, "the buffer of argument %u", (uint32_t)(range - fetch->ranges));
+    return mu_segment_fail(segment, what, error);
+}
+
 /* What is zero needs no copy: nobody has written it, and host memory of our own starts as zeros. */
 static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, muster_error *error) {
     mu_coherence *table = &range->buffer->coherence;
@@ -127,7 +135,7 @@ static muster_status plan_range(mu_fetch *fetch, const mu_fetch_range *range, mu
         int source =
             segment->undefined ? MUSTER_ANY_DEVICE : mu_choose_source(fetch->runtime, segment, ~MU_LOCATION_HOST);
         if (source == MUSTER_ANY_DEVICE)
-            status = mu_segment_fail(segment, error);
+            status = fail_undefined(fetch, range, segment, error);
         else
             status =
                 mu_pieces_add(&fetch->parts[source].pieces, range->buffer, segment, source, walk.low, walk.high, error);
@@ -160,11 +168,11 @@ void mu_fetch_plan(mu_fetch *fetch) {
 
 /* ------------------------------------------------------------------------------------------------------ what it means -- */
 
-static muster_status check_defined(const mu_coherence *table, const mu_fetch_range *range, muster_error *error) {
+static muster_status check_defined(const mu_fetch *fetch, const mu_fetch_range *range, muster_error *error) {
     mu_walk walk;
-    const mu_segment *segment = mu_walk_first(&walk, table, &range->area);
+    const mu_segment *segment = mu_walk_first(&walk, &range->buffer->coherence, &range->area);
     for (; segment; segment = mu_walk_next(&walk))
-        if (segment->undefined) return mu_segment_fail(segment, error);
+        if (segment->undefined) return fail_undefined(fetch, range, segment, error);
     return MUSTER_OK;
 }
 
@@ -175,7 +183,7 @@ muster_status mu_fetch_settle(mu_fetch *fetch, muster_error *error) {
         if (!(range->access & MUSTER_READ)) continue;
         mu_coherence *table = &range->buffer->coherence;
         mu_coherence_lock(table);
-        status = check_defined(table, range, error);
+        status = check_defined(fetch, range, error);
         if (!status && !mu_coherence_copied_area(table, &range->area, MUSTER_ANY_DEVICE, 0))
             status = mu_fail_host_memory(error, "the range table of a buffer", sizeof(mu_segment));
         mu_coherence_unlock(table);

@@ -36,6 +36,7 @@ struct mu_fetch {
     const uint64_t *after; /* per device: the dispatch epochs that must be complete too */
     mu_fetch_range *ranges;
     uint32_t range_count;
+    bool arguments; /* the ranges are those of a job's arguments, for messages */
     /* For `done` and later: what went wrong first, in the plan or after it; status OK when nothing did. */
     muster_error failure;
     /* Its own. */

@@ -2,6 +2,7 @@
  *
  * An access that no instance covers gets a new one for the union of its range and the instances that overlap it; their content
  * moves over on the dispatch lane and they are freed once nothing uses them. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "scheduler/actor/bind.h"
 #include "scheduler/actor/loss.h"
+#include "scheduler/graph/advice.h"
 #include "scheduler/memory/arrivals.h"
 #include "scheduler/memory/evict.h"
 #include "scheduler/runtime/runtime.h"
@@ -66,15 +68,18 @@ void mu_parts_add(mu_parts *parts, uint32_t buffer, uint64_t low, uint64_t high)
     parts->part[parts->count++] = (mu_part){buffer, low, high};
 }
 
+static muster_status too_much(muster_error *error) {
+    return mu_fail(error, MUSTER_LIMIT_REACHED,
+                   "the job needs 2^64 bytes of device memory or more; give it smaller ranges of its buffers");
+}
+
 muster_status mu_parts_bytes(const mu_parts *parts, uint64_t *bytes, muster_error *error) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < parts->count; i++) {
         uint64_t bucket;
-        muster_status status =
-            mu_allocation_bucket(instance_bytes(parts->part[i].low, parts->part[i].high), &bucket, error);
-        if (status) return status;
-        if (__builtin_add_overflow(sum, bucket, &sum))
-            return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
+        if (mu_allocation_bucket(instance_bytes(parts->part[i].low, parts->part[i].high), &bucket, NULL) ||
+            __builtin_add_overflow(sum, bucket, &sum))
+            return too_much(error);
     }
     *bytes = sum;
     return MUSTER_OK;
@@ -109,8 +114,7 @@ muster_status mu_bind_required(const muster_graph *graph, const mu_node *node, u
     muster_status status = mu_parts_bytes(&parts, &accessed, error);
     if (!status) status = mu_scratch_bytes(graph, node, &scratch, error);
     if (status) return status;
-    if (__builtin_add_overflow(accessed, scratch, bytes))
-        return mu_fail(error, MUSTER_LIMIT_REACHED, "the job accesses more than 2^64 bytes; shard the dispatch");
+    if (__builtin_add_overflow(accessed, scratch, bytes)) return too_much(error);
     return MUSTER_OK;
 }
 
@@ -126,19 +130,23 @@ static mu_bind granted(mu_task_binding *b, uint64_t bytes) {
     return MU_BOUND;
 }
 
-muster_status mu_bind_check_fits(const mu_actor *actor, uint64_t required, muster_error *error) {
+muster_status mu_bind_check_fits(const mu_actor *actor, const muster_graph *graph, const mu_node *node,
+                                 uint64_t required, muster_error *error) {
     const mu_ledger *ledger = mu_device_ledger(actor->device);
     uint64_t capacity = mu_ledger_capacity(ledger);
     if (required <= capacity) return MUSTER_OK;
     mu_ledger_view view = mu_ledger_read(ledger);
-    return mu_fail(
-        error, MUSTER_NEVER_FITS,
-        "the job requires %llu bytes at once; device %d can give %llu (a budget of %llu less %llu that cannot be "
-        "evicted): shard the dispatch, without max_shards, shrink its buffers (those of up to %llu bytes count as a "
-        "whole), or raise the "
-        "budget",
-        (unsigned long long)required, actor->index, (unsigned long long)capacity, (unsigned long long)view.budget,
-        (unsigned long long)view.fixed, (unsigned long long)actor->runtime->whole_copy_bytes);
+    char advice[MU_MEMORY_ADVICE_BYTES], of_it[64] = "";
+    uint64_t scratch = 0;
+    if (!mu_scratch_bytes(graph, node, &scratch, NULL) && scratch)
+        snprintf(of_it, sizeof of_it, ", %llu of them scratch memory", (unsigned long long)scratch);
+    mu_node_memory_advice(node, actor->runtime->whole_copy_bytes, advice);
+    return mu_fail(error, MUSTER_NEVER_FITS,
+                   "%s requires %llu bytes at once%s; device %d can give %llu (a budget of %llu less %llu that cannot "
+                   "be evicted): %s, or raise the budget",
+                   mu_node_kind_name(node), (unsigned long long)required, of_it, actor->index,
+                   (unsigned long long)capacity, (unsigned long long)view.budget, (unsigned long long)view.fixed,
+                   advice);
 }
 
 /* What the job accesses must be there at once: more than the device can give is refused before anything is allocated, however
@@ -146,7 +154,7 @@ muster_status mu_bind_check_fits(const mu_actor *actor, uint64_t required, muste
 static mu_bind refuse_if_it_never_fits(mu_task_binding *b) {
     uint64_t required = 0;
     if (mu_bind_required(b->run->graph, b->node, &required, b->error)) return MU_BIND_FAILED;
-    return mu_bind_check_fits(b->actor, required, b->error) ? MU_BIND_FAILED : MU_BOUND;
+    return mu_bind_check_fits(b->actor, b->run->graph, b->node, required, b->error) ? MU_BIND_FAILED : MU_BOUND;
 }
 
 /* The budget does not have it now. Cached pool memory and a fresh look at what is free may help at once; else copies of other

@@ -134,6 +134,7 @@ static muster_status make_task(muster_run *run, const muster_graph *graph, const
     h->run = run;
     h->after = after + (size_t)node->as.call.host * graph->handle.runtime->device_count;
     h->fetch->done = fetched;
+    h->fetch->arguments = node->kind == MU_NODE_HOST;
     h->fetch->user = h;
     h->fetch->after = h->after;
     for (uint32_t i = 0; i < node->access_count; i++) {

@@ -61,7 +61,7 @@ static void judge_memory(const muster_runtime *runtime, int device, const muster
     report->budget_bytes = mu_ledger_capacity(ledger);
     report->available_bytes = mu_ledger_available(ledger);
     muster_status status = mu_bind_required(graph, node, &report->required_bytes, &why);
-    if (!status) status = mu_bind_check_fits(&runtime->actors[device], report->required_bytes, &why);
+    if (!status) status = mu_bind_check_fits(&runtime->actors[device], graph, node, report->required_bytes, &why);
     if (status) refuse(report, &why);
 }
 

@@ -71,6 +71,7 @@ PROGRAMS = [
     program("tests", "//tests/cache:validation_cache_test"),
     program("tests", "//tests/scheduler:admission_gpu_test"),
     program("tests", "//tests/scheduler:admission_test"),
+    program("tests", "//tests/scheduler:advice_test"),
     program("tests", "//tests/scheduler:area_test"),
     program("tests", "//tests/scheduler:arrivals_test"),
     program("tests", "//tests/scheduler:buffer_test"),

@@ -63,7 +63,7 @@ static void more_than_the_budget_is_refused_before_anything_is_allocated(void **
              copies = residency_calls(&r, "memcpy_htod_async");
     /* One buffer, and two that fit one by one but not together. */
     filler f = start_filler(&r, budget + 4, 1);
-    FAILS(MUSTER_NEVER_FITS, "budget|shard", muster_run_wait(f.run, fixture_wait_ns, &reported));
+    FAILS(MUSTER_NEVER_FITS, "budget|fills of fewer", muster_run_wait(f.run, fixture_wait_ns, &reported));
     muster_buffer *a = fixture_buffer(&r.fixture, 40 * MIB, NULL), *b = fixture_buffer(&r.fixture, 40 * MIB, NULL);
     muster_graph *graph = fixture_graph(&r.fixture);
     OK(muster_graph_copy(graph, a, 0, b, 0, 40 * MIB, NULL, &reported));
