@@ -216,12 +216,15 @@ bool mu_download_is_quiet(const mu_download *download) {
     return true;
 }
 
-static muster_status look_at_staged(mu_download *download, muster_error *error) {
-    for (const mu_piece *piece = download->pieces; piece; piece = piece->next) {
-        if (!piece->is_staged || !piece->staged.over || !piece->staged.status) continue;
+/* A staged copy that failed may have parts on the lane, which read the device's memory: it ends behind them. */
+static muster_status look_at_staged(mu_actor *actor, mu_download *download, muster_error *error) {
+    for (mu_piece *piece = download->pieces; piece; piece = piece->next) {
+        if (!piece->is_staged || !piece->staged.over || !piece->staged.status || piece->is_ended) continue;
         if (muster_status_recovery(piece->staged.status) == MUSTER_RECOVERY_DEVICE_LOST)
             return mu_error_copy(error, &piece->staged.error);
         if (!download->failure.status) download->failure = piece->staged.error;
+        if (!download->event && mu_event_create(actor->device, &download->event, error)) return error->status;
+        download->behind = piece->is_ended = true;
     }
     return MUSTER_OK;
 }
@@ -230,7 +233,7 @@ muster_status mu_download_poll(mu_actor *actor, mu_download *download, bool *ove
     bool direct = true;
     *over = !download->pieces;
     if (*over) return MUSTER_OK;
-    muster_status status = look_at_staged(download, error);
+    muster_status status = look_at_staged(actor, download, error);
     if (!status && download->behind) status = mu_event_record(actor->device, MU_LANE_DOWNLOAD, download->event, error);
     download->behind = false;
     if (!status && download->event) status = mu_event_poll(actor->device, download->event, &direct, error);

@@ -21,6 +21,7 @@ struct mu_piece {
     mu_instance *instance; /* pinned */
     mu_piece *copied_next; /* among the buffer's pieces that are being copied; under its table's lock */
     bool is_staged;        /* to pageable memory */
+    bool is_ended;         /* staged, and failed: what of it is on the lane is waited for */
     mu_staged_copy staged;
 };
 
@@ -35,8 +36,9 @@ void mu_pieces_drop(mu_piece *list);
 /* Zero: nothing started. */
 typedef struct mu_download {
     mu_piece *pieces;
-    mu_event event;       /* on the download lane, behind copies to pinned memory; NULL while there was none */
-    bool behind;          /* such a copy was started since the event was recorded */
+    mu_event
+        event;   /* on the download lane, behind copies to pinned memory and staged ones that failed; NULL: none yet */
+    bool behind; /* there is such a copy since the event was recorded */
     muster_error failure; /* of a copy that was started, without the device being lost; status OK: none */
 } mu_download;
 
