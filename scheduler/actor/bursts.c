@@ -315,5 +315,7 @@ bool mu_bursts_grow(mu_actor *actor) {
 
 muster_status mu_bursts_forget(mu_actor *actor, mu_function function, muster_error *error) {
     mu_tally_forget(actor, function);
+    /* Another program may share the module, and have launches of it in there. */
+    mu_bursts_flush(actor);
     return mu_burst_pool_forget(actor, function, error);
 }

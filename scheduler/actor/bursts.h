@@ -68,7 +68,7 @@ void mu_bursts_flush(mu_actor *actor);
  * any. */
 bool mu_bursts_grow(mu_actor *actor);
 
-/* The function's module is about to be unloaded. */
+/* The function's module is about to be unloaded, if no other program has it too. An open burst goes out first. */
 muster_status mu_bursts_forget(mu_actor *actor, mu_function function, muster_error *error);
 
 #endif

@@ -1,5 +1,6 @@
 /* Bursts: every mode gives the same bytes, what may run side by side is independent, and the counters say what happened. */
 #include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/sanitizer.h"
 #include "scheduler/actor/burst_pool.h"
+#include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
 
 enum { WORDS = 8, RANGE = 256 }; /* a job's range: so many words, at multiples of so many bytes */
@@ -334,6 +336,93 @@ static void a_refused_burst_is_sent_one_by_one(void **state) {
     }
 }
 
+/* ----------------------------------------------------------------------------------------------- what is forgotten -- */
+
+/* A worker that stands still in the middle of enqueueing. */
+typedef struct stop {
+    sem_t reached, go;
+} stop;
+
+static muster_status stand_still(void *user, const muster_enqueue_context *context, muster_error *error) {
+    (void)context, (void)error;
+    stop *here = user;
+    sem_post(&here->reached);
+    sem_wait(&here->go);
+    return MUSTER_OK;
+}
+
+/* Two programs of one text share a module. One of them goes while launches of the other are in a burst that has not been sent: jobs that
+ * waited for memory are enqueued last, so that the worker reads its mail before it sends them. */
+static void a_program_that_goes_takes_no_launch_of_its_twin(void **state) {
+    (void)state;
+    enum { LARGE = 2 << 20, LATER = 12 };
+    muster_config config = {.struct_size = sizeof config, .budget_bytes = 40 << 20};
+    muster_program *twin;
+    muster_kernel *kernel;
+    fixture fixture;
+    stop stop;
+    sem_init(&stop.reached, 0, 0);
+    sem_init(&stop.go, 0, 0);
+    fixture_open_with(&fixture, 1, &config);
+    OK(muster_program_from_ptx(fixture.runtime, test_kernels_ptx, 0, "twin", &twin, &reported));
+    OK(muster_program_kernel(twin, "affine", &kernel, &reported));
+    fixture_kernel(&fixture, "affine");
+    muster_buffer *small = ranges_of(&fixture, 2), *buffer = fixture_buffer(&fixture, LARGE, NULL);
+    muster_buffer *other = fixture_buffer(&fixture, LARGE, NULL);
+    /* What is read fills the device. */
+    uint64_t bytes = mu_ledger_available(mu_device_ledger(fixture.runtime->actors[0].device)) / LARGE * LARGE;
+    void *host = calloc(1, bytes);
+    assert_non_null(host);
+    muster_buffer *content = fixture_buffer(&fixture, bytes, host);
+    muster_graph *filling = fixture_graph(&fixture), *graph = fixture_graph(&fixture);
+    muster_dispatch dispatch = fixture_dispatch(
+        fixture_kernel(&fixture, "mix32"), 1, 32,
+        ARGS(muster_range_arg(small, MUSTER_WRITE, 0, WORDS * 4), muster_buffer_arg(content, MUSTER_READ),
+             muster_u32_arg(1), muster_u32_arg(0), muster_u32_arg(WORDS)));
+    fixture_add(filling, &dispatch);
+    muster_arg whole = muster_buffer_arg(other, MUSTER_WRITE);
+    OK(muster_graph_enqueue(graph,
+                            &(muster_enqueue_job){.struct_size = sizeof(muster_enqueue_job),
+                                                  .enqueue = stand_still,
+                                                  .user = &stop,
+                                                  .arg_count = 1,
+                                                  .args = &whole},
+                            NULL, &reported));
+    dispatch = fixture_dispatch(fixture_kernel(&fixture, "affine"), 1, 32,
+                                ARGS(muster_range_arg(buffer, MUSTER_WRITE, 0, WORDS * 4), muster_u32_arg(0),
+                                     muster_u32_arg(5), muster_u32_arg(WORDS)));
+    fixture_add(graph, &dispatch);
+    dispatch = fixture_dispatch(fixture_kernel(&fixture, "mix32"), 1, 32,
+                                ARGS(muster_range_arg(buffer, MUSTER_WRITE, RANGE, WORDS * 4),
+                                     muster_range_arg(small, MUSTER_READ, RANGE, WORDS * 4), muster_u32_arg(1),
+                                     muster_u32_arg(0), muster_u32_arg(WORDS)));
+    fixture_add(graph, &dispatch);
+    uint32_t expected = 5;
+    for (uint32_t j = 0; j < LATER; j++) {
+        add(&fixture, graph, buffer, 0, 3, j);
+        expected = expected * 3 + j;
+    }
+    fixture_run(&fixture, filling);
+    fixture_hold(&fixture, 0, true);
+    uint64_t launches = stats_of(&fixture, 0).launches, deadline_ns = mu_deadline_ns(fixture_wait_ns);
+    muster_run *first = fixture_submit(&fixture, filling);
+    while (stats_of(&fixture, 0).launches == launches && mu_now_ns() < deadline_ns) sched_yield();
+    muster_run *run = fixture_submit(&fixture, graph);
+    while (stats_of(&fixture, 0).admission_waits < 3 && mu_now_ns() < deadline_ns) sched_yield();
+    assert_int_equal(stats_of(&fixture, 0).admission_waits, 3);
+    fixture_hold(&fixture, 0, false);
+    sem_wait(&stop.reached);
+    muster_program_destroy(twin);
+    sem_post(&stop.go);
+    OK(muster_run_wait(first, fixture_wait_ns, &reported));
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    expect_word(buffer, 0, expected);
+    fixture_close(&fixture);
+    free(host);
+    sem_destroy(&stop.go);
+    sem_destroy(&stop.reached);
+}
+
 /* --------------------------------------------------------------------------------------------------- what is kept -- */
 
 /* The device stands still while a graph is submitted, so that it is cut up as it was the last time: then its nodes hold what they are
@@ -491,6 +580,7 @@ int main(void) {
         cmocka_unit_test(every_mode_keeps_the_order_of_dependent_jobs),
         cmocka_unit_test(a_layer_does_not_share_branches_with_the_next),
         cmocka_unit_test(a_refused_burst_is_sent_one_by_one),
+        cmocka_unit_test(a_program_that_goes_takes_no_launch_of_its_twin),
         cmocka_unit_test(a_graph_submitted_again_is_encoded_once),
         cmocka_unit_test(mixed_launches_find_nodes_of_their_kind),
         cmocka_unit_test(kinds_are_chosen_by_what_they_cost),
