@@ -138,13 +138,20 @@ static muster_status check_count(const planner *p, uint64_t count) {
 
 /* ------------------------------------------------------------------------------------------------------------ memory -- */
 
-/* Other shards may begin where their memory keeps more to be aligned as the buffer is. */
-static void misalign(const planner *p, const mu_node *node) {
+/* Of all shards of so many slices the one that needs most: its halo is cut off nowhere it need not be, and it begins where most memory
+ * keeps it aligned as the buffer is. */
+static void make_worst(const planner *p, uint32_t slices, const mu_node *node) {
     const muster_dispatch *dispatch = p->checked->dispatch;
     mu_access *access = &p->graph->accesses[node->access_first];
     for (uint32_t i = 0; i < dispatch->arg_count; i++) {
         const muster_arg *arg = &dispatch->args[i];
         if (arg->kind != MUSTER_ARG_BUFFER) continue;
+        if (arg->cut == MUSTER_CUT_HALO) {
+            uint64_t wide = (uint64_t)slices + arg->halo_before + arg->halo_after;
+            uint64_t row_bytes = arg->rows ? mu_arg_row_bytes(arg, p->extent) : mu_arg_bytes(arg);
+            access->high = access->low + (wide < p->extent ? wide * arg->slice_bytes : row_bytes);
+            if (arg->rows > 1) access->high += (arg->rows - 1) * arg->pitch_bytes;
+        }
         if (access->exact && (arg->offset_bytes | arg->slice_bytes) % MU_ALIGNMENT_BYTES) {
             uint64_t more = MU_ALIGNMENT_BYTES - 1 - access->low % MU_ALIGNMENT_BYTES;
             access->low += more;
@@ -154,8 +161,7 @@ static void misalign(const planner *p, const mu_node *node) {
     }
 }
 
-/* What a shard of so many slices needs at most on a device: a shard in the middle, which has neighbours on both sides. Asked of a node
- * as it would be added, which is taken back. */
+/* What a shard of so many slices needs at most on a device. Asked of a node as it would be added, which is taken back. */
 static muster_status shard_need(planner *p, uint32_t slices, uint64_t *bytes) {
     if (slices == p->asked_slices) {
         *bytes = p->asked_bytes;
@@ -163,12 +169,10 @@ static muster_status shard_need(planner *p, uint32_t slices, uint64_t *bytes) {
     }
     mu_graph_mark mark = mu_graph_get_mark(p->graph);
     size_t node = p->graph->node_count;
-    uint32_t first = (p->extent - slices) / 2;
     mu_checked_dispatch once = *p->checked;
     once.iterations = 1;
-    muster_status status =
-        mu_shard_add_node(p->graph, p->job, &once, first, first + slices, MUSTER_ANY_DEVICE, NULL, p->error);
-    if (!status && slices < p->extent) misalign(p, &p->graph->nodes[node]);
+    muster_status status = mu_shard_add_node(p->graph, p->job, &once, 0, slices, MUSTER_ANY_DEVICE, NULL, p->error);
+    if (!status && slices < p->extent) make_worst(p, slices, &p->graph->nodes[node]);
     if (!status) status = mu_bind_required(p->graph, &p->graph->nodes[node], bytes, p->error);
     mu_graph_rewind(p->graph, &mark);
     if (!status) p->asked_slices = slices, p->asked_bytes = *bytes;
@@ -331,7 +335,7 @@ static muster_status leave_whole(planner *p) {
     muster_status status = shard_need(p, p->extent, &bytes);
     if (status) return status;
     for (uint32_t d = 0; d < p->devices; d++) {
-        if (bytes > capacity_of(p, d)) continue;
+        if (bytes > capacity_of(p, d) || p->extent > p->most) continue;
         memset(p->shares, 0, sizeof p->shares);
         p->shares[d] = p->extent;
         p->chunks[d] = p->count = 1;

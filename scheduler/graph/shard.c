@@ -27,8 +27,9 @@ static bool add_buffer_argument(muster_graph *graph, mu_node *node, const mu_che
                mu_graph_add_address(graph, node, access, 0);
     uint64_t bytes = mu_arg_bytes(arg), low = 0, high = bytes, lead = 0;
     uint32_t rows = 1;
-    bool cut = arg->cut == MUSTER_CUT_BLOCK || arg->cut == MUSTER_CUT_HALO;
-    if ((checked->dispatch->flags & MUSTER_DISPATCH_SHARDED) && cut) {
+    bool cut = (checked->dispatch->flags & MUSTER_DISPATCH_SHARDED) &&
+               (arg->cut == MUSTER_CUT_BLOCK || arg->cut == MUSTER_CUT_HALO);
+    if (cut) {
         uint32_t before = arg->cut == MUSTER_CUT_HALO ? (uint32_t)smaller(arg->halo_before, first) : 0;
         uint32_t after = arg->cut == MUSTER_CUT_HALO ? (uint32_t)smaller(arg->halo_after, extent - end) : 0;
         uint64_t row_bytes = arg->rows ? mu_arg_row_bytes(arg, extent) : bytes;
@@ -40,8 +41,9 @@ static bool add_buffer_argument(muster_graph *graph, mu_node *node, const mu_che
             high += (arg->rows - 1) * arg->pitch_bytes;
         }
     }
+    /* With its halo a part may be all of the range, and still none of the rest of the buffer. */
     return mu_graph_add_access(graph, node, arg->buffer, arg->access, arg->offset_bytes + low, arg->offset_bytes + high,
-                               high - low < bytes) &&
+                               cut && end - first < extent) &&
            (rows == 1 || mu_graph_set_stride(graph, arg->pitch_bytes, rows)) &&
            mu_graph_add_address(graph, node, access, lead);
 }

@@ -227,6 +227,35 @@ static void what_just_fits_as_a_whole_is_left_whole(void **state) {
     }
 }
 
+/* The last shard has all slices of the input, its own and as halo, but needs nothing else of a buffer that would count as a whole. */
+static void a_halo_may_be_all_of_the_range(void **state) {
+    (void)state;
+    enum { BUFFER_BYTES = 1500, SLICES = 5, NEEDED = 512 + 512 };
+    uint64_t fixed = 0;
+    for (uint32_t devices = 0; devices <= 3;
+         devices++) { /* the first time it is only looked how much the kernels take */
+        fixture fixture;
+        muster_config config = {.struct_size = sizeof config,
+                                .budget_bytes = devices ? fixed + NEEDED + NEEDED / (MU_CUT_RESERVE - 1) + 1 : 0};
+        fixture_open_with(&fixture, devices ? devices : 1, &config);
+        assert_true(!devices || fixture.runtime->whole_copy_bytes >= BUFFER_BYTES);
+        muster_buffer *out = fixture_buffer(&fixture, BUFFER_BYTES, NULL);
+        muster_buffer *in = fixture_buffer(&fixture, BUFFER_BYTES, NULL);
+        muster_graph *graph = fixture_graph(&fixture);
+        muster_dispatch dispatch =
+            fixture_dispatch(fixture_kernel(&fixture, "nothing"), SLICES, 1,
+                             ARGS(muster_block_cut(muster_range_arg(out, MUSTER_WRITE, 4, 4 * SLICES), 4),
+                                  muster_halo_cut(muster_range_arg(in, MUSTER_READ, 4, 4 * SLICES), 4, SLICES - 1, 0)));
+        dispatch.flags = MUSTER_DISPATCH_SHARDED;
+        muster_job job = fixture_add(graph, &dispatch);
+        muster_run *run = fixture_submit(&fixture, graph);
+        OK(muster_run_wait(run, fixture_wait_ns, &reported));
+        if (devices) assert_true(fixture_result(run, job).shards > 1);
+        fixed = mu_ledger_read(mu_device_ledger(fixture.runtime->actors[0].device)).fixed;
+        fixture_close(&fixture);
+    }
+}
+
 /* Without host memory to write back to, what does not fit ends at once and says why; with the application's own it needs none. */
 static void host_memory_is_bounded(void **state) {
     (void)state;
@@ -267,6 +296,7 @@ int main(void) {
         cmocka_unit_test(what_fits_is_not_cut_further),
         cmocka_unit_test(what_cannot_be_cut_is_refused_with_numbers),
         cmocka_unit_test(what_just_fits_as_a_whole_is_left_whole),
+        cmocka_unit_test(a_halo_may_be_all_of_the_range),
         cmocka_unit_test(host_memory_is_bounded),
     };
     return cmocka_run_group_tests_name("waves", tests, NULL, NULL);
