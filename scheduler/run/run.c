@@ -322,9 +322,12 @@ muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error
      * it is caught by looking for longer. */
     uint64_t spin_until = mu_deadline_ns(spin_ns < UINT64_MAX / MU_WAIT_SPINS ? MU_WAIT_SPINS * spin_ns : UINT64_MAX);
     if (spin_until > deadline) spin_until = deadline;
-    while (!atomic_load_explicit(&run->done, memory_order_acquire) && mu_now_ns() < spin_until) mu_spin_pause();
-    pthread_mutex_lock(&run->lock);
     bool done;
+    while (!(done = atomic_load_explicit(&run->done, memory_order_acquire)) && mu_now_ns() < spin_until)
+        mu_spin_pause();
+    /* Whoever ends the run still has the lock then; a failure is final. */
+    if (done) return mu_error_copy(error, run->failure.status ? &run->failure : NULL);
+    pthread_mutex_lock(&run->lock);
     while (!(done = atomic_load_explicit(&run->done, memory_order_acquire)) &&
            mu_cond_wait_until(&run->changed, &run->lock, deadline)) {
     }
