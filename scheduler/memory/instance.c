@@ -316,6 +316,7 @@ mu_bind mu_instance_make(mu_task_binding *b, const mu_access *access) {
     instance->low = low;
     instance->high = high;
     instance->buffer = buffer;
+    mu_bursts_flush(b->actor); /* launches that it refuses go out again, to where their content is now */
     mu_coherence_lock(table);
     mu_instance *replaced = replace(table, me, instance);
     if (replaced) {

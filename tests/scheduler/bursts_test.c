@@ -336,6 +336,34 @@ static void a_refused_burst_is_sent_one_by_one(void **state) {
     }
 }
 
+/* The second job needs more of the buffer, so its content moves, while the launch of the first waits in a burst that is refused then. */
+static void a_refused_burst_is_sent_to_where_its_data_was(void **state) {
+    (void)state;
+    enum { MIB = 1 << 20 };
+    fixture fixture;
+    char spec[FIXTURE_SPEC_BYTES];
+    fixture_planned_spec(1,
+                         "[{\"kind\": \"fail\", \"entry\": \"graph_launch\", \"device\": 0, \"nth\": 1, \"repeat\": "
+                         "\"forever\", \"code\": \"INVALID_VALUE\"}]",
+                         spec);
+    muster_config config = {.struct_size = sizeof config, .sim = spec, .bursts = "always", .budget_bytes = 80 * MIB};
+    fixture_open_with(&fixture, 1, &config);
+    muster_buffer *buffer = fixture_buffer(&fixture, 8 * MIB, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    for (uint32_t j = 0; j < 2; j++) {
+        muster_dispatch dispatch =
+            fixture_dispatch(fixture_kernel(&fixture, "affine"), 1, 64,
+                             ARGS(muster_range_arg(buffer, MUSTER_READ_WRITE, 0, (1 + 2 * j) * MIB), muster_u32_arg(10),
+                                  muster_u32_arg(1 + j), muster_u32_arg(64)));
+        fixture_add(graph, &dispatch);
+    }
+    fixture_run(&fixture, graph);
+    assert_int_equal(fixture_word(buffer, 63), 12);
+    assert_int_equal(stats_of(&fixture, 0).bursts, 0);
+    assert_int_equal(stats_of(&fixture, 0).launches, 2);
+    fixture_close(&fixture);
+}
+
 /* ----------------------------------------------------------------------------------------------- what is forgotten -- */
 
 /* A worker that stands still in the middle of enqueueing. */
@@ -580,6 +608,7 @@ int main(void) {
         cmocka_unit_test(every_mode_keeps_the_order_of_dependent_jobs),
         cmocka_unit_test(a_layer_does_not_share_branches_with_the_next),
         cmocka_unit_test(a_refused_burst_is_sent_one_by_one),
+        cmocka_unit_test(a_refused_burst_is_sent_to_where_its_data_was),
         cmocka_unit_test(a_program_that_goes_takes_no_launch_of_its_twin),
         cmocka_unit_test(a_graph_submitted_again_is_encoded_once),
         cmocka_unit_test(mixed_launches_find_nodes_of_their_kind),
