@@ -16,6 +16,7 @@ typedef struct burst_node {
     mu_function function; /* NULL: the empty kernel of the start */
     uint32_t key;         /* of the rest; 0: nothing yet */
     uint32_t grid[3], block[3], shared_bytes;
+    mu_function origin; /* of the node in the form's graph; NULL likewise */
     bool enabled;
     bool set;  /* since the last launch */
     bool kept; /* `values` are its arguments */
@@ -146,7 +147,11 @@ static muster_status make_form(mu_burst *burst, muster_error *error) {
     drop_form(device, &burst->form, true);
     burst->form = made;
     burst->reshaped = false;
-    for (uint32_t i = 0; i < burst->capacity; i++) burst->nodes[i].enabled = true;
+    for (uint32_t i = 0; i < burst->capacity; i++) {
+        burst_node *node = &burst->nodes[i];
+        node->enabled = true;
+        node->origin = node->kept ? node->function : NULL;
+    }
     burst->enabled_count = burst->capacity;
     return MUSTER_OK;
 }
@@ -330,24 +335,37 @@ bool mu_burst_renew(mu_burst *burst) {
     return true;
 }
 
-muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_error *error) {
-    mu_device *device = burst->device;
-    CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
-    mu_scope scope;
-    muster_status status = mu_scope_begin(&scope, device, error);
-    if (status) return status;
-    for (uint32_t i = 0; i < burst->capacity && !status; i++) {
-        burst_node *node = &burst->nodes[i];
-        if (node->function != function) continue;
-        CUresult code =
-            device->driver->graph_exec_kernel_node_set_params(burst->form.exec, handle_of(burst, node), &parameters);
-        if (code != CUDA_SUCCESS) {
-            status = mu_device_fail(device, code, error, "cuGraphExecKernelNodeSetParams of node %" PRIu32, i);
-            continue;
-        }
+/* The empty kernel for what a node holds, and for what it had when the form was made: the driver looks at that too. */
+static muster_status forget_in(mu_burst *burst, burst_node *node, mu_function function, muster_error *error) {
+    const mu_driver *driver = burst->device->driver;
+    const CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
+    CUgraphNode handle = handle_of(burst, node);
+    CUresult code = CUDA_SUCCESS;
+    if (node->function == function) {
+        code = driver->graph_exec_kernel_node_set_params(burst->form.exec, handle, &parameters);
+        if (code != CUDA_SUCCESS)
+            return mu_device_fail(burst->device, code, error, "cuGraphExecKernelNodeSetParams of node %" PRIu32,
+                                  (uint32_t)(node - burst->nodes));
         if (node->set) burst->set_count--;
-        *node = (burst_node){.enabled = node->enabled};
+        *node = (burst_node){.enabled = node->enabled, .origin = node->origin};
     }
+    if (node->origin == function) {
+        code = driver->graph_kernel_node_set_params(handle, &parameters);
+        if (code != CUDA_SUCCESS)
+            return mu_device_fail(burst->device, code, error, "cuGraphKernelNodeSetParams of node %" PRIu32,
+                                  (uint32_t)(node - burst->nodes));
+        node->origin = NULL;
+    }
+    return MUSTER_OK;
+}
+
+muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_error *error) {
+    if (!function) return MUSTER_OK;
+    mu_scope scope;
+    muster_status status = mu_scope_begin(&scope, burst->device, error);
+    if (status) return status;
+    for (uint32_t i = 0; i < burst->capacity && !status; i++)
+        status = forget_in(burst, &burst->nodes[i], function, error);
     mu_scope_end(&scope);
     return status;
 }

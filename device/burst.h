@@ -57,8 +57,8 @@ muster_status mu_burst_set(mu_burst *burst, uint32_t index, const mu_launch *lau
  * arguments change. Stalls as mu_burst_create does. Whether there was anything to do. */
 bool mu_burst_renew(mu_burst *burst);
 
-/* Puts the empty kernel back into each node that holds `function`, whose module is about to be unloaded: a driver may look
- * at a node that is switched off. What is in flight of it must have ended. */
+/* Puts the empty kernel back into each node that holds `function` or was made with it, before its module is unloaded: a driver may look at
+ * a node that is switched off, and at what it was made with. What is in flight of it must have ended. */
 muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_error *error);
 
 /* Launches the nodes that were set since the last call, on the dispatch lane; the others are switched off.

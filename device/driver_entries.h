@@ -110,6 +110,7 @@
     REQUIRED(graph_add_empty_node, "cuGraphAddEmptyNode", (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)) \
     REQUIRED(graph_instantiate, "cuGraphInstantiateWithFlags", (CUgraphExec *exec, CUgraph graph, unsigned long long flags)) \
     REQUIRED(graph_exec_kernel_node_set_params, "cuGraphExecKernelNodeSetParams_v2", (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)) \
+    REQUIRED(graph_kernel_node_set_params, "cuGraphKernelNodeSetParams_v2", (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)) \
     REQUIRED(graph_node_set_enabled, "cuGraphNodeSetEnabled", (CUgraphExec exec, CUgraphNode node, unsigned int enabled)) \
     REQUIRED(graph_exec_update, "cuGraphExecUpdate_v2", (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result)) \
     REQUIRED(graph_upload, "cuGraphUpload", (CUgraphExec exec, CUstream stream))                                     \

@@ -99,6 +99,7 @@
     X(graph_add_empty_node, -1, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count), (node, graph, dependencies, count)) \
     X(graph_instantiate, -1, (CUgraphExec *exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))       \
     X(graph_exec_kernel_node_set_params, -1, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters), (exec, node, parameters)) \
+    X(graph_kernel_node_set_params, -1, (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters), (node, parameters)) \
     X(graph_node_set_enabled, -1, (CUgraphExec exec, CUgraphNode node, unsigned int enabled), (exec, node, enabled))   \
     X(graph_exec_update, -1, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result), (exec, graph, result)) \
     X(graph_upload, -1, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \

@@ -144,6 +144,8 @@ static CUresult find_node(sim_driver *driver, const sim_exec *exec, CUgraphNode 
     sim_node *node = sim_find(driver, SIM_TAG_NODE, handle);
     if (!node || node->graph->serial != exec->origin || node->index >= exec->shape->count)
         return CUDA_ERROR_INVALID_VALUE;
+    /* The driver compares with the function that the node was made with: it must be loaded still. */
+    if (node->function && !sim_find(driver, SIM_TAG_KERNEL, node->function)) return CUDA_ERROR_INVALID_HANDLE;
     *index = node->index;
     return exec->works[*index] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

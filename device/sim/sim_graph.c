@@ -124,7 +124,20 @@ CUresult sim_do_graph_add_kernel_node(sim_driver *driver, CUgraphNode *node, CUg
     CUresult code = sim_node_work(driver, parameters, &work);
     if (code != CUDA_SUCCESS) return code;
     code = add_node(graph, node, work, dependencies, count);
-    if (code != CUDA_SUCCESS) sim_work_drop(work);
+    if (code != CUDA_SUCCESS)
+        sim_work_drop(work);
+    else
+        graph->nodes[graph->count - 1]->function = parameters->func;
+    return code;
+}
+
+/* Executable graphs that were made of it keep what they have. */
+CUresult sim_do_graph_kernel_node_set_params(sim_driver *driver, CUgraphNode handle,
+                                             const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    sim_node *node = sim_find(driver, SIM_TAG_NODE, handle);
+    if (!node || !node->work) return CUDA_ERROR_INVALID_VALUE;
+    CUresult code = sim_node_work(driver, parameters, &node->work);
+    if (code == CUDA_SUCCESS) node->function = parameters->func;
     return code;
 }
 

@@ -12,6 +12,7 @@ typedef struct sim_node {
     sim_graph *graph;
     uint32_t index;
     sim_work *work;         /* NULL: an empty node */
+    CUfunction function;    /* as it was given; NULL: by a captured launch */
     uint32_t *dependencies; /* indices of earlier nodes */
     uint32_t dependency_count;
 } sim_node;

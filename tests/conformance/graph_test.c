@@ -133,6 +133,29 @@ static void test_a_node_can_change_its_function_and_shape(void **state) {
     end_chain(&made);
 }
 
+/* A graph that changes leaves alone what was made of it, and a second one is made of what it is then. */
+static void test_an_executable_graph_keeps_what_it_was_made_of(void **state) {
+    (void)state;
+    chain made;
+    CUgraphExec second;
+    node_parameters node;
+    clear_words();
+    make_chain(&made);
+    for (int i = 0; i < CHAIN; i++)
+        assert_success(DRIVER->graph_kernel_node_set_params(made.nodes[i], mix_node(&node, words + 8, (uint32_t)i)));
+    launch(made.exec);
+    settle();
+    assert_int_equal(read_word(words), mixed(0, CHAIN));
+    assert_int_equal(read_word(words + 8), 0);
+    assert_success(DRIVER->graph_instantiate(&second, made.graph, 0));
+    launch(second);
+    settle();
+    assert_int_equal(read_word(words), mixed(0, CHAIN));
+    assert_int_equal(read_word(words + 8), mixed(0, CHAIN));
+    assert_success(DRIVER->graph_exec_destroy(second));
+    end_chain(&made);
+}
+
 static void test_disabled_nodes_are_passed_over(void **state) {
     (void)state;
     chain made;
@@ -313,6 +336,7 @@ int run_graph_tests(void) {
         cmocka_unit_test(test_a_chain_runs_in_order),
         cmocka_unit_test(test_updates_do_not_reach_launches_in_flight),
         cmocka_unit_test(test_a_node_can_change_its_function_and_shape),
+        cmocka_unit_test(test_an_executable_graph_keeps_what_it_was_made_of),
         cmocka_unit_test(test_disabled_nodes_are_passed_over),
         cmocka_unit_test(test_branches_join),
         cmocka_unit_test(test_bad_dependencies_are_refused),

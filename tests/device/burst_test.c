@@ -393,6 +393,33 @@ static void test_renewed_burst_is_as_it_was(void **state) {
     mu_burst_destroy(burst);
 }
 
+/* The graph that it was made of names the function too, and the driver looks there. */
+static void test_renewed_burst_forgets_what_it_was_made_with(void **state) {
+    (void)state;
+    const uint64_t *resets = &fake->calls[FAKE_graph_kernel_node_set_params];
+    const uint64_t *updates = &fake->calls[FAKE_graph_exec_kernel_node_set_params];
+    mu_burst *burst = make(1, 4);
+    mu_launch launch = {.function = plain, .grid = {1, 1, 1}, .block = {1, 1, 1}};
+    do {
+        fill(burst, 3, 1);
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    } while (!mu_burst_renew(burst));
+    assert_int_equal(mu_burst_set(burst, 0, &launch, NULL), MUSTER_OK); /* made with the one, holds the other */
+    uint64_t before = *updates;
+    fake->fail_entry_code[FAKE_graph_kernel_node_set_params] = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(mu_burst_forget(burst, add, NULL), MUSTER_DRIVER_ERROR);
+    fake->fail_entry_code[FAKE_graph_kernel_node_set_params] = CUDA_SUCCESS;
+    assert_int_equal(*resets, 1);
+    assert_int_equal(mu_burst_forget(burst, add, NULL), MUSTER_OK);
+    assert_int_equal(*resets, 1 + 3);
+    assert_int_equal(*updates - before, 2);
+    assert_int_equal(mu_burst_forget(burst, add, NULL), MUSTER_OK);
+    assert_int_equal(mu_burst_forget(burst, plain, NULL), MUSTER_OK);
+    assert_int_equal(*resets, 1 + 3);
+    assert_int_equal(*updates - before, 3);
+    mu_burst_destroy(burst);
+}
+
 static void test_burst_that_cannot_be_renewed_stays(void **state) {
     (void)state;
     static const int entries[] = {FAKE_graph_create, FAKE_graph_add_kernel_node, FAKE_graph_instantiate,
@@ -471,6 +498,7 @@ int main(void) {
         TEST(test_nothing_set_is_not_launched),
         TEST(test_forgotten_functions_must_be_set_again),
         TEST(test_renewed_burst_is_as_it_was),
+        TEST(test_renewed_burst_forgets_what_it_was_made_with),
         TEST(test_burst_that_cannot_be_renewed_stays),
         TEST(test_shared_memory_is_raised_for_nodes_too),
         TEST(test_burst_is_charged_what_it_takes),

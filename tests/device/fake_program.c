@@ -322,6 +322,12 @@ static CUresult graph_exec_kernel_node_set_params(CUgraphExec exec, CUgraphNode 
     return CUDA_SUCCESS;
 }
 
+static CUresult graph_kernel_node_set_params(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    (void)node, (void)parameters;
+    ENTER(graph_kernel_node_set_params);
+    return CUDA_SUCCESS;
+}
+
 static CUresult graph_node_set_enabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
     (void)exec;
     ENTER(graph_node_set_enabled);
@@ -355,6 +361,6 @@ void fake_program_fill(mu_driver *table) {
     SET(link_complete), SET(link_destroy), SET(launch_kernel), SET(launch_cooperative_kernel), SET(launch_kernel_ex);
     SET(occupancy_max_active_blocks), SET(graph_create), SET(graph_destroy), SET(graph_add_kernel_node);
     SET(graph_instantiate), SET(graph_upload), SET(graph_exec_destroy), SET(graph_exec_kernel_node_set_params);
-    SET(graph_node_set_enabled), SET(graph_launch);
+    SET(graph_kernel_node_set_params), SET(graph_node_set_enabled), SET(graph_launch);
 #undef SET
 }

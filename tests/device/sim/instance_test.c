@@ -111,6 +111,44 @@ static void test_stale_handles_are_recognised(void **state) {
     mu_driver_release(driver);
 }
 
+/* A graph's node is looked at when one of an executable graph changes: its function must be there. */
+static void test_a_node_needs_the_function_that_it_was_made_with(void **state) {
+    (void)state;
+    fixture f = open_fixture("{}");
+    mu_driver *driver = f.driver;
+    CUmodule module;
+    CUfunction other;
+    CUgraph graph;
+    CUgraphNode nodes[2];
+    CUgraphExec exec;
+    CUdeviceptr word = zeroed(&f, 4);
+    uint32_t value = 7;
+    void *pointers[] = {&word, &value};
+    CUDA_KERNEL_NODE_PARAMS parameters = {.gridDimX = 1,
+                                          .gridDimY = 1,
+                                          .gridDimZ = 1,
+                                          .blockDimX = 1,
+                                          .blockDimY = 1,
+                                          .blockDimZ = 1,
+                                          .kernelParams = pointers};
+    assert_success(driver->module_load_data_ex(&module, kernels_ptx, 0, NULL, NULL));
+    assert_success(driver->module_get_function(&other, module, "mix"));
+    assert_success(driver->graph_create(&graph, 0));
+    parameters.func = other;
+    for (int i = 0; i < 2; i++) assert_success(driver->graph_add_kernel_node(&nodes[i], graph, NULL, 0, &parameters));
+    assert_success(driver->graph_instantiate(&exec, graph, 0));
+    parameters.func = f.mix;
+    for (int i = 0; i < 2; i++) assert_success(driver->graph_exec_kernel_node_set_params(exec, nodes[i], &parameters));
+    assert_success(driver->graph_kernel_node_set_params(nodes[0], &parameters));
+    assert_success(driver->module_unload(module));
+    assert_success(driver->graph_exec_kernel_node_set_params(exec, nodes[0], &parameters));
+    assert_code(driver->graph_exec_kernel_node_set_params(exec, nodes[1], &parameters), CUDA_ERROR_INVALID_HANDLE);
+    assert_code(driver->graph_node_set_enabled(exec, nodes[1], 0), CUDA_ERROR_INVALID_HANDLE);
+    assert_success(driver->graph_exec_destroy(exec));
+    assert_success(driver->graph_destroy(graph));
+    mu_driver_release(driver);
+}
+
 static void test_invented_handles_are_recognised(void **state) {
     (void)state;
     fixture f = open_fixture("{}");
@@ -221,6 +259,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_works_before_init),
         cmocka_unit_test(test_instances_do_not_know_each_other),
         cmocka_unit_test(test_stale_handles_are_recognised),
+        cmocka_unit_test(test_a_node_needs_the_function_that_it_was_made_with),
         cmocka_unit_test(test_invented_handles_are_recognised),
         cmocka_unit_test(test_a_destroyed_context_is_current_nowhere),
         cmocka_unit_test(test_releasing_ends_it_like_a_process),
