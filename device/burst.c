@@ -141,7 +141,7 @@ static muster_status make_form(mu_burst *burst, muster_error *error) {
     if (!status) status = add_nodes(burst, &made, error);
     if (!status) status = instantiate(burst, &made, error);
     if (status) {
-        drop_form(device, &made, true);
+        drop_form(device, &made, !mu_device_is_lost(device));
         return status;
     }
     drop_form(device, &burst->form, true);

@@ -420,6 +420,17 @@ static void test_renewed_burst_forgets_what_it_was_made_with(void **state) {
     mu_burst_destroy(burst);
 }
 
+static void test_burst_whose_device_is_lost_meanwhile_calls_nothing(void **state) {
+    (void)state;
+    mu_burst *burst;
+    fake->fail_entry_code[FAKE_graph_add_kernel_node] = CUDA_ERROR_ECC_UNCORRECTABLE;
+    assert_int_equal(mu_burst_create(device, 1, 4, &burst, NULL), MUSTER_DEVICE_LOST);
+    assert_int_equal(fake->calls[FAKE_graph_add_kernel_node], 1);
+    assert_int_equal(fake->calls[FAKE_graph_destroy], 0);
+    fake_drop_current(); /* leaving cannot */
+    fake->live = (fake_live){0};
+}
+
 static void test_burst_that_cannot_be_renewed_stays(void **state) {
     (void)state;
     static const int entries[] = {FAKE_graph_create, FAKE_graph_add_kernel_node, FAKE_graph_instantiate,
@@ -499,6 +510,7 @@ int main(void) {
         TEST(test_forgotten_functions_must_be_set_again),
         TEST(test_renewed_burst_is_as_it_was),
         TEST(test_renewed_burst_forgets_what_it_was_made_with),
+        TEST(test_burst_whose_device_is_lost_meanwhile_calls_nothing),
         TEST(test_burst_that_cannot_be_renewed_stays),
         TEST(test_shared_memory_is_raised_for_nodes_too),
         TEST(test_burst_is_charged_what_it_takes),
