@@ -71,7 +71,7 @@ static muster_status start(mu_driver *driver, const char *path, muster_error *er
 }
 
 static muster_status open_library(muster_error *error) {
-    const char *path = getenv("MUSTER_LIBCUDA");
+    const char *path = secure_getenv("MUSTER_LIBCUDA");
     if (!path || !*path) path = LIBRARY;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)

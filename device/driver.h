@@ -35,7 +35,7 @@ struct mu_driver {
     atomic_uint references; /* shared by runtimes; release on decrement pairs with acquire on the last one */
 };
 
-/* Opens libcuda.so.1 (or MUSTER_LIBCUDA when set) and initialises it. Blocks for as long as cuInit does.
+/* Opens libcuda.so.1 (or MUSTER_LIBCUDA when set, but not in a program with raised privileges) and initialises it. Blocks for as long as cuInit does.
  * Errors: MUSTER_NO_DRIVER when the library cannot be opened or cuInit finds no device driver, MUSTER_DRIVER_TOO_OLD
  * with the first missing symbol and the version found, MUSTER_DRIVER_ERROR otherwise. `*out` is written only on
  * success. The library stays open until the process ends: unloading libcuda is not supported by the driver. */
