@@ -205,7 +205,8 @@ muster_status mu_module_compile(mu_device *device, const void *ptx, size_t bytes
  * CAPABILITY_MISSING lists why each failed. Any thread. */
 muster_status mu_device_target(const mu_device *device, int *sm, muster_error *error);
 
-/* Loads PTX text or a cubin, and charges what the driver took for it as fixed memory. Stalls a busy device until it has drained. PROGRAM_INVALID carries the compiler's log. */
+/* Loads PTX text or a cubin, and charges what the driver took for it as fixed memory. When there is no memory for it, what the pool
+ * caches is given back, and it is tried once more. Stalls a busy device until it has drained. PROGRAM_INVALID carries the compiler's log. */
 muster_status mu_module_load(mu_device *device, const void *image, size_t bytes, const char *name, mu_module *module,
                              muster_error *error);
 void mu_module_unload(mu_device *device, mu_module module); /* nothing of it may be in flight; stalls likewise */

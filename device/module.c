@@ -151,12 +151,23 @@ uint64_t mu_free_memory(mu_device *device) {
     return 0;
 }
 
+static CUresult load_once(mu_device *device, const source *source, jit_log *log, mu_module module) {
+    jit_log_init(log);
+    return device->driver->module_load_data_ex(&module->handle, source->image, 2, log->names, log->values);
+}
+
 static muster_status load(mu_device *device, const source *source, jit_log *log, mu_module module,
                           muster_error *error) {
     uint64_t before = mu_free_memory(device);
     muster_status status = mu_device_alive(device, error);
     if (status) return status;
-    CUresult code = device->driver->module_load_data_ex(&module->handle, source->image, 2, log->names, log->values);
+    CUresult code = load_once(device, source, log, module);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) { /* what the pool keeps of freed buffers may be in its way */
+        if ((status = mu_device_trim(device, error))) return status;
+        before = mu_free_memory(device);
+        if ((status = mu_device_alive(device, error))) return status;
+        code = load_once(device, source, log, module);
+    }
     if (code != CUDA_SUCCESS) return compile_failed(device, code, log, "loading", module->name, error);
     uint64_t after = mu_free_memory(device);
     /* With other actors on the device the difference tells what they did meanwhile too: the code's size is a fair part of it, and the
@@ -190,7 +201,6 @@ muster_status mu_module_load(mu_device *device, const void *image, size_t bytes,
         status = mu_fail_host_memory(error, "a module", sizeof *log + sizeof *made);
         goto free_all;
     }
-    jit_log_init(log);
     status = mu_scope_begin(&scope, device, error);
     if (status) goto free_all;
     status = load(device, &source, log, made, error);

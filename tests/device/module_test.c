@@ -76,6 +76,33 @@ static void test_module_loads_when_free_memory_cannot_be_told(void **state) {
     mu_module_unload(device, module);
 }
 
+/* Freed buffers stay in the pool: they make way, once. */
+static void test_module_for_which_there_is_no_memory_is_loaded_behind_a_trim(void **state) {
+    (void)state;
+    mu_module module;
+    muster_error error;
+    mu_ledger *ledger = mu_device_ledger(device);
+    fake->fail_entry_code[FAKE_module_load_data_ex] = CUDA_ERROR_OUT_OF_MEMORY;
+    assert_int_equal(mu_module_load(device, fake_ptx, strlen(fake_ptx), "mine", &module, &error),
+                     MUSTER_OUT_OF_DEVICE_MEMORY);
+    assert_non_null(strstr(error.message, "mine"));
+    assert_int_equal(fake->calls[FAKE_module_load_data_ex], 2);
+    assert_int_equal(fake->calls[FAKE_mem_pool_trim_to], 1);
+    assert_int_equal(mu_ledger_read(ledger).fixed, 0);
+    fake->fail_entry_times[FAKE_module_load_data_ex] = 1;
+    assert_int_equal(mu_module_load(device, fake_ptx, strlen(fake_ptx), "mine", &module, &error), MUSTER_OK);
+    assert_int_equal(fake->calls[FAKE_module_load_data_ex], 4);
+    assert_int_equal(fake->calls[FAKE_mem_pool_trim_to], 2);
+    assert_int_equal(mu_ledger_read(ledger).fixed, 2 << 20);
+    mu_module_unload(device, module);
+    /* What else may be wrong is not tried again. */
+    fake->fail_entry_code[FAKE_module_load_data_ex] = CUDA_ERROR_INVALID_IMAGE;
+    fake->fail_entry_times[FAKE_module_load_data_ex] = 1;
+    assert_int_equal(mu_module_load(device, fake_ptx, strlen(fake_ptx), "mine", &module, &error),
+                     MUSTER_PROGRAM_INVALID);
+    assert_int_equal(fake->calls[FAKE_mem_pool_trim_to], 2);
+}
+
 static void expect_bad(const char *text, size_t bytes, const char *message) {
     mu_module module = (mu_module)1;
     muster_error error = {0};
@@ -313,6 +340,7 @@ int main(void) {
         TEST(test_text_needs_no_terminator_and_may_have_several),
         TEST(test_modules_are_charged_what_they_take),
         TEST(test_module_loads_when_free_memory_cannot_be_told),
+        TEST(test_module_for_which_there_is_no_memory_is_loaded_behind_a_trim),
         TEST(test_bad_programs_carry_the_compilers_log_on_one_line),
         TEST(test_images_the_driver_would_trust_are_checked_first),
         TEST(test_compiling_loads_nothing_and_the_result_loads),

@@ -162,13 +162,14 @@ static unsigned own_modules(void) {
     return modules;
 }
 
-/* A machine whose last device runs out of memory at its program loads number `first` to `last`, counted from 1. */
+/* A machine whose last device runs out of memory at its program loads number `first` to `last`, counted from 1. Each
+ * is tried twice. */
 static void failing_spec(uint32_t devices, unsigned first, unsigned last, char spec[FIXTURE_SPEC_BYTES]) {
     char plan[200];
     snprintf(plan, sizeof plan,
              "[{\"kind\": \"fail\", \"entry\": \"module_load_data_ex\", \"device\": %u, \"nth\": %u, \"repeat\": %u, "
              "\"code\": \"OUT_OF_MEMORY\"}]",
-             devices - 1, own_modules() + first, last - first + 1);
+             devices - 1, own_modules() + first, 2 * (last - first + 1));
     fixture_planned_spec(devices, plan, spec);
 }
 
@@ -185,6 +186,32 @@ static void loading_that_fails_fails_the_program(void **state) {
     assert_int_equal(reported.device, 1);
     OK(muster_program_from_ptx(fixture.runtime, test_kernels_ptx, 0, "kernels", &program, &reported));
     assert_int_equal(stats_of(&fixture).compiles, 1);
+    fixture_close(&fixture);
+}
+
+/* The driver's pool keeps what a buffer had, nearly all of the device; a large program is loaded all the same. */
+static void a_program_is_loaded_where_a_freed_buffer_had_the_memory(void **state) {
+    (void)state;
+    enum { MIB = 1 << 20, BUFFER_BYTES = 224 * MIB, PROGRAM_BYTES = 40 * MIB };
+    fixture fixture;
+    muster_config config = {.struct_size = sizeof config,
+                            .sim = "{\"devices\": [{\"preset\": \"T4\", \"memory_bytes\": 268435456}]}",
+                            .budget_permille = 1000};
+    muster_program *program;
+    fixture_open_with(&fixture, 1, &config);
+    muster_buffer *buffer = fixture_buffer(&fixture, BUFFER_BYTES, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    OK(muster_graph_fill(graph, buffer, 0, BUFFER_BYTES, 1, 4, NULL, &reported));
+    fixture_run(&fixture, graph);
+    muster_graph_destroy(graph);
+    muster_buffer_destroy(buffer);
+    char *ptx = malloc(PROGRAM_BYTES);
+    assert_non_null(ptx);
+    size_t used = strlen(test_kernels_ptx);
+    memcpy(ptx, test_kernels_ptx, used);
+    memset(ptx + used, '\n', PROGRAM_BYTES - used);
+    OK(muster_program_from_ptx(fixture.runtime, ptx, PROGRAM_BYTES, "large", &program, &reported));
+    free(ptx);
     fixture_close(&fixture);
 }
 
@@ -360,6 +387,7 @@ int main(void) {
         cmocka_unit_test(preparing_on_a_busy_device_is_one_stall),
         cmocka_unit_test(idle_devices_unload),
         cmocka_unit_test(loading_that_fails_fails_the_program),
+        cmocka_unit_test(a_program_is_loaded_where_a_freed_buffer_had_the_memory),
         cmocka_unit_test(a_late_load_that_fails_is_tried_again),
         cmocka_unit_test(variables_are_set_on_every_device),
         cmocka_unit_test(constants_are_set_too),
