@@ -642,10 +642,27 @@ typedef struct muster_arg {
     } value;
 } muster_arg;
 
-static inline muster_arg muster_buffer_arg(muster_buffer *buffer, muster_access access) {
+/* For the functions below: an argument of which nothing is set. Member by member, for gcc would clear it all and copy it twice, 10 ns an
+ * argument; with clang it is the other way round. */
+static inline muster_arg muster_blank_arg(muster_arg_kind kind) {
     muster_arg arg;
+#if defined(__GNUC__) && !defined(__clang__)
+    arg.access = (muster_access)0;
+    arg.cut = (muster_cut)0;
+    arg.type = (muster_type)0;
+    arg.reduction = (muster_reduction)0;
+    arg.buffer = NULL;
+    arg.offset_bytes = arg.bytes = arg.slice_bytes = arg.pitch_bytes = arg.slice_elements = arg.total_elements = 0;
+    arg.halo_before = arg.halo_after = arg.rows = arg.value_bytes = 0;
+    arg.value.pointer = NULL;
+#else
     memset(&arg, 0, sizeof arg);
-    arg.kind = MUSTER_ARG_BUFFER;
+#endif
+    arg.kind = kind;
+    return arg;
+}
+static inline muster_arg muster_buffer_arg(muster_buffer *buffer, muster_access access) {
+    muster_arg arg = muster_blank_arg(MUSTER_ARG_BUFFER);
     arg.access = access;
     arg.buffer = buffer;
     return arg;
@@ -703,17 +720,13 @@ static inline muster_arg muster_sum_arg(muster_buffer *buffer, muster_type type)
  * the start and lost at the end; each shard and each iteration has its own. It counts as the job's memory: a job waits for it,
  * and is refused when it can never fit. Jobs with scratch memory are launched one by one, not in bursts. */
 static inline muster_arg muster_scratch_arg(uint64_t bytes) {
-    muster_arg arg;
-    memset(&arg, 0, sizeof arg);
-    arg.kind = MUSTER_ARG_SCRATCH;
+    muster_arg arg = muster_blank_arg(MUSTER_ARG_SCRATCH);
     arg.bytes = bytes;
     return arg;
 }
 /* Any value, copied when the job is added. */
 static inline muster_arg muster_value_arg(const void *value, uint32_t bytes) {
-    muster_arg arg;
-    memset(&arg, 0, sizeof arg);
-    arg.kind = MUSTER_ARG_VALUE;
+    muster_arg arg = muster_blank_arg(MUSTER_ARG_VALUE);
     arg.value_bytes = bytes;
     if (bytes <= sizeof arg.value.inline_bytes && value)
         memcpy(arg.value.inline_bytes, value, bytes);
@@ -731,9 +744,7 @@ static inline muster_arg muster_f64_arg(double value) { return muster_value_arg(
  * block of the grid along the axis. width_bytes is the parameter's size, 4 or 8. Unsharded: 0 and total_elements. */
 static inline muster_arg muster_shard_offset_arg(uint64_t slice_elements, uint64_t total_elements,
                                                  uint32_t width_bytes) {
-    muster_arg arg;
-    memset(&arg, 0, sizeof arg);
-    arg.kind = MUSTER_ARG_SHARD_OFFSET;
+    muster_arg arg = muster_blank_arg(MUSTER_ARG_SHARD_OFFSET);
     arg.slice_elements = slice_elements;
     arg.total_elements = total_elements;
     arg.value_bytes = width_bytes;

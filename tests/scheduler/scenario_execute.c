@@ -69,10 +69,11 @@ static bool fail_status(execution *run, const char *what, uint32_t index, const 
 static muster_arg buffer_argument(execution *run, const sc_job *job, const sc_range *range) {
     muster_arg arg = muster_range_arg(run->buffer[range->buffer], range->access, range->offset, range->bytes);
     if (range->offset + range->bytes == run->scenario->buffer[range->buffer].bytes) arg.bytes = 0;
-    if (range->cut == MUSTER_CUT_REDUCE) {
-        static const muster_type types[] = {MUSTER_I32, MUSTER_U32, MUSTER_I64, MUSTER_U64, MUSTER_F32, MUSTER_F64};
+    static const muster_type types[] = {MUSTER_I32, MUSTER_U32, MUSTER_I64, MUSTER_U64, MUSTER_F32, MUSTER_F64};
+    uint32_t type = (uint32_t)(job->op - SC_SUM_I32);
+    if (range->cut == MUSTER_CUT_REDUCE && type < sizeof types / sizeof types[0]) { /* sums alone are reduced */
         arg.cut = MUSTER_CUT_REDUCE;
-        arg.type = types[job->op - SC_SUM_I32];
+        arg.type = types[type];
     } else if (job->sharded && range->cut == MUSTER_CUT_BLOCK) {
         uint32_t elements = job->count ? range->bytes / job->count : 0;
         arg = muster_block_cut(arg, (uint64_t)job->slice_elements * elements);
