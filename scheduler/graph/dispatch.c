@@ -195,6 +195,24 @@ muster_status mu_args_check_overlaps(const muster_arg *args, uint32_t count, mus
     return MUSTER_OK;
 }
 
+/* What check_arguments would find nothing wrong with, mostly: buffers and numbers of a dispatch that is not cut. */
+static bool are_good_arguments(const muster_graph *graph, const muster_dispatch *dispatch) {
+    const mu_function_info *info = &dispatch->kernel->info;
+    uint32_t access = 0;
+    if (!info->parameters_known || info->parameter_count != dispatch->arg_count || !dispatch->args) return false;
+    for (uint32_t i = 0; i < info->parameter_count; i++) {
+        const muster_arg *arg = &dispatch->args[i];
+        if (arg->kind == MUSTER_ARG_BUFFER) {
+            if (info->parameter_bytes[i] != sizeof(mu_address) || !is_good_buffer(graph, arg)) return false;
+            access |= (uint32_t)arg->access;
+        } else if (arg->kind != MUSTER_ARG_VALUE || arg->value_bytes != info->parameter_bytes[i] ||
+                   arg->value_bytes > sizeof arg->value.inline_bytes) {
+            return false;
+        }
+    }
+    return !(access & MUSTER_WRITE) || mu_args_check_overlaps(dispatch->args, dispatch->arg_count, NULL) == MUSTER_OK;
+}
+
 static muster_status check_arguments(const muster_graph *graph, const muster_dispatch *dispatch, uint32_t extent,
                                      muster_error *error) {
     const mu_function_info *info = &dispatch->kernel->info;
@@ -417,9 +435,7 @@ static bool add_plain(muster_graph *graph, const muster_dispatch *dispatch, cons
     mu_node *node = mu_graph_add_node(graph, MU_NODE_DISPATCH, job, MUSTER_ANY_DEVICE);
     if (!node) return false;
     node->as.dispatch = shape;
-    for (uint32_t i = 0; i < dispatch->arg_count; i++)
-        if (!mu_graph_add_argument(graph, node, &dispatch->args[i])) return false;
-    return true;
+    return mu_graph_add_arguments(graph, node, dispatch->args, dispatch->arg_count);
 }
 
 static muster_status add_checked(muster_graph *graph, muster_job job, mu_checked_dispatch *checked,
@@ -436,8 +452,10 @@ muster_status mu_dispatch_add(muster_graph *graph, const muster_dispatch *dispat
     muster_status status;
     if ((status = mu_graph_check_open(graph, error))) return status;
     const mu_kernel_shape *known = shape_like_before(graph, dispatch);
-    status =
-        known ? check_arguments(graph, dispatch, 1, error) : check_dispatch(graph, dispatch, shapes, &checked, error);
+    if (!known)
+        status = check_dispatch(graph, dispatch, shapes, &checked, error);
+    else if (!are_good_arguments(graph, dispatch))
+        status = check_arguments(graph, dispatch, 1, error);
     if (status || (status = mu_graph_check_after(graph, dispatch->after, dispatch->after_count, error))) return status;
     mu_graph_mark mark = mu_graph_get_mark(graph);
     muster_job added;

@@ -117,7 +117,7 @@ mu_graph_mark mu_graph_get_mark(const muster_graph *graph) {
                            .host_nodes = graph->host_node_count};
 }
 
-static size_t index_slot(const muster_graph *graph, const muster_buffer *buffer) {
+static inline size_t index_slot(const muster_graph *graph, const muster_buffer *buffer) {
     size_t mask = graph->buffer_index_size - 1;
     size_t slot = (((uintptr_t)buffer >> 4) * 0x9e3779b97f4a7c15u >> 20) & mask;
     while (graph->buffer_index[slot] && graph->buffers[graph->buffer_index[slot] - 1].buffer != buffer)
@@ -218,23 +218,16 @@ bool mu_graph_add_job(muster_graph *graph, muster_job *job) {
 mu_node *mu_graph_add_node(muster_graph *graph, mu_node_kind kind, muster_job job, int pin) {
     if (!mu_grow(&graph->nodes, &graph->node_capacity, graph->node_count + 1, sizeof *graph->nodes)) return NULL;
     mu_node *node = &graph->nodes[graph->node_count++];
-    memset(node, 0, sizeof *node);
-    node->kind = (uint8_t)kind;
-    node->job = job;
-    node->pin = (int16_t)pin;
-    node->access_first = (uint32_t)graph->access_count;
-    node->parameter_first = (uint32_t)graph->parameter_count;
+    *node = (mu_node){.kind = (uint8_t)kind,
+                      .pin = (int16_t)pin,
+                      .job = job,
+                      .access_first = (uint32_t)graph->access_count,
+                      .parameter_first = (uint32_t)graph->parameter_count};
     return node;
 }
 
-/* Index of `buffer` in the graph; added, with a reference, when it is new. UINT32_MAX: out of host memory. */
+/* With a reference. UINT32_MAX: out of host memory. */
 static uint32_t add_buffer(muster_graph *graph, muster_buffer *buffer) {
-    if (graph->buffer_count && graph->buffers[graph->buffer_count - 1].buffer == buffer)
-        return (uint32_t)graph->buffer_count - 1;
-    if (graph->buffer_index_size) {
-        uint32_t found = graph->buffer_index[index_slot(graph, buffer)];
-        if (found) return found - 1;
-    }
     if (!mu_grow(&graph->buffers, &graph->buffer_capacity, graph->buffer_count + 1, sizeof *graph->buffers))
         return UINT32_MAX;
     if (2 * (graph->buffer_count + 1) > graph->buffer_index_size) {
@@ -252,16 +245,30 @@ static uint32_t add_buffer(muster_graph *graph, muster_buffer *buffer) {
     return (uint32_t)graph->buffer_count - 1;
 }
 
-bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buffer, muster_access mode, uint64_t low,
-                         uint64_t high, bool exact) {
-    uint32_t index = add_buffer(graph, buffer);
-    if (index == UINT32_MAX ||
-        !mu_grow(&graph->accesses, &graph->access_capacity, graph->access_count + 1, sizeof *graph->accesses))
-        return false;
+/* Index of `buffer` in the graph; added when it is new. UINT32_MAX: out of host memory. */
+static inline uint32_t find_or_add_buffer(muster_graph *graph, muster_buffer *buffer) {
+    uint32_t found = graph->buffer_index_size ? graph->buffer_index[index_slot(graph, buffer)] : 0;
+    return found ? found - 1 : add_buffer(graph, buffer);
+}
+
+/* There is room for it. */
+static inline bool put_access(muster_graph *graph, mu_node *node, muster_buffer *buffer, muster_access mode,
+                              uint64_t low, uint64_t high, bool exact) {
+    uint32_t index = find_or_add_buffer(graph, buffer);
+    if (index == UINT32_MAX) return false;
     graph->accesses[graph->access_count++] = (mu_access){low, high, index, (uint8_t)mode, exact, 0};
     if (mode & MUSTER_WRITE) graph->buffers[index].writes = true;
     node->access_count++;
     return true;
+}
+
+static bool reserve_accesses(muster_graph *graph, size_t count) {
+    return mu_grow(&graph->accesses, &graph->access_capacity, graph->access_count + count, sizeof *graph->accesses);
+}
+
+bool mu_graph_add_access(muster_graph *graph, mu_node *node, muster_buffer *buffer, muster_access mode, uint64_t low,
+                         uint64_t high, bool exact) {
+    return reserve_accesses(graph, 1) && put_access(graph, node, buffer, mode, low, high, exact);
 }
 
 bool mu_graph_set_stride(muster_graph *graph, uint64_t pitch, uint32_t rows) {
@@ -277,11 +284,20 @@ bool mu_graph_set_stride(muster_graph *graph, uint64_t pitch, uint32_t rows) {
     return true;
 }
 
-static bool add_parameter(muster_graph *graph, mu_node *node, mu_parameter parameter) {
-    if (!mu_grow(&graph->parameters, &graph->parameter_capacity, graph->parameter_count + 1, sizeof *graph->parameters))
-        return false;
+static bool reserve_parameters(muster_graph *graph, size_t count) {
+    return mu_grow(&graph->parameters, &graph->parameter_capacity, graph->parameter_count + count,
+                   sizeof *graph->parameters);
+}
+
+/* There is room for it. */
+static inline void put_parameter(muster_graph *graph, mu_node *node, mu_parameter parameter) {
     graph->parameters[graph->parameter_count++] = parameter;
     node->parameter_count++;
+}
+
+static bool add_parameter(muster_graph *graph, mu_node *node, mu_parameter parameter) {
+    if (!reserve_parameters(graph, 1)) return false;
+    put_parameter(graph, node, parameter);
     return true;
 }
 
@@ -300,30 +316,44 @@ bool mu_graph_add_scratch(muster_graph *graph, mu_node *node, uint64_t bytes) {
     return add_parameter(graph, node, (mu_parameter){.index = (uint32_t)graph->scratch_count++, .scratch = true});
 }
 
-bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived) {
+/* There is room for the parameter. */
+static inline bool put_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived) {
     mu_values *values = graph->values;
     size_t offset = ((size_t)values->bytes + 15) & ~(size_t)15; /* the strictest alignment of a kernel parameter */
     if (offset + bytes > UINT32_MAX || !mu_grow(&values->data, &values->capacity, offset + bytes, 1)) return false;
     memcpy(values->data + offset, value, bytes);
     values->bytes = (uint32_t)(offset + bytes);
-    return add_parameter(graph, node, (mu_parameter){.index = (uint32_t)offset, .bytes = bytes, .derived = derived});
+    put_parameter(graph, node, (mu_parameter){.index = (uint32_t)offset, .bytes = bytes, .derived = derived});
+    return true;
 }
 
-bool mu_graph_add_argument(muster_graph *graph, mu_node *node, const muster_arg *arg) {
+bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived) {
+    return reserve_parameters(graph, 1) && put_value(graph, node, value, bytes, derived);
+}
+
+/* There is room for the parameter, and for an access. */
+static inline bool put_argument(muster_graph *graph, mu_node *node, const muster_arg *arg) {
     uint64_t whole = arg->kind == MUSTER_ARG_SHARD_COUNT ? arg->total_elements : 0;
     switch (arg->kind) {
         case MUSTER_ARG_BUFFER:
-            return mu_graph_add_address(graph, node, node->access_count, 0) &&
-                   mu_graph_add_access(graph, node, arg->buffer, arg->access, arg->offset_bytes,
-                                       arg->offset_bytes + mu_arg_bytes(arg), false);
+            put_parameter(graph, node, (mu_parameter){.index = node->access_count});
+            return put_access(graph, node, arg->buffer, arg->access, arg->offset_bytes,
+                              arg->offset_bytes + mu_arg_bytes(arg), false);
         case MUSTER_ARG_SCRATCH: return mu_graph_add_scratch(graph, node, arg->bytes);
         case MUSTER_ARG_SHARD_OFFSET:
-        case MUSTER_ARG_SHARD_COUNT: return mu_graph_add_value(graph, node, &whole, arg->value_bytes, true);
+        case MUSTER_ARG_SHARD_COUNT: return put_value(graph, node, &whole, arg->value_bytes, true);
         case MUSTER_ARG_VALUE: break;
     }
     const void *value =
         arg->value_bytes <= sizeof arg->value.inline_bytes ? arg->value.inline_bytes : arg->value.pointer;
-    return mu_graph_add_value(graph, node, value, arg->value_bytes, false);
+    return put_value(graph, node, value, arg->value_bytes, false);
+}
+
+bool mu_graph_add_arguments(muster_graph *graph, mu_node *node, const muster_arg *args, uint32_t count) {
+    if (!reserve_accesses(graph, count) || !reserve_parameters(graph, count)) return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (!put_argument(graph, node, &args[i])) return false;
+    return true;
 }
 
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel) {

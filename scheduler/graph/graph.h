@@ -228,8 +228,8 @@ bool mu_graph_set_stride(muster_graph *graph, uint64_t pitch, uint32_t rows);
 bool mu_graph_add_address(muster_graph *graph, mu_node *node, uint32_t access, uint64_t lead);
 bool mu_graph_add_value(muster_graph *graph, mu_node *node, const void *value, uint32_t bytes, bool derived);
 bool mu_graph_add_scratch(muster_graph *graph, mu_node *node, uint64_t bytes);
-/* An argument as it is: of a job that is not cut. */
-bool mu_graph_add_argument(muster_graph *graph, mu_node *node, const muster_arg *arg);
+/* Arguments as they are: of a job that is not cut. */
+bool mu_graph_add_arguments(muster_graph *graph, mu_node *node, const muster_arg *args, uint32_t count);
 bool mu_graph_hold_kernel(muster_graph *graph, muster_kernel *kernel);
 /* A shape of the graph's that equals `shape` (but for `checked`), if it was added lately; or else a new one, whose kernel is held.
  * NULL: none, or out of host memory. */

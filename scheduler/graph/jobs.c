@@ -55,8 +55,7 @@ static bool add_parts(muster_graph *graph, const callback_job *c, mu_node *node,
         return false;
     node->as.call.callback = (uint32_t)graph->callback_count;
     graph->callbacks[graph->callback_count++] = c->function;
-    for (uint32_t i = 0; i < c->arg_count; i++)
-        if (!mu_graph_add_argument(graph, node, &c->args[i])) return false;
+    if (!mu_graph_add_arguments(graph, node, c->args, c->arg_count)) return false;
     for (uint32_t i = 0; i < c->after_count; i++)
         if (!mu_graph_add_edges(graph, job, c->after[i])) return false;
     return true;

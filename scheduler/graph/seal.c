@@ -79,7 +79,6 @@ static bool write_range(sealing *s, uint32_t node, mu_ranges *track, mu_range_cu
 }
 
 static bool infer_access(sealing *s, uint32_t node, const mu_access *access, bool write) {
-    if (!write && !s->graph->buffers[access->buffer].writes) return true;
     mu_ranges *track = open_track(s, access);
     mu_range_cursor near = {0, 0};
     if (!track) return false;
@@ -92,16 +91,20 @@ static bool infer_access(sealing *s, uint32_t node, const mu_access *access, boo
     return true;
 }
 
-/* A node's own reads come before its writes, so that it never depends on itself. */
+/* A node's own reads come before its writes, so that it never depends on itself. What nobody writes orders nothing. */
 static bool infer_node(sealing *s, uint32_t index) {
     const mu_node *node = &s->graph->nodes[index];
     const mu_access *accesses = &s->graph->accesses[node->access_first];
-    for (uint32_t i = 0; i < node->access_count; i++)
-        if (accesses[i].mode == MUSTER_READ && !infer_access(s, index, &accesses[i], false)) return false;
+    const mu_graph_buffer *buffers = s->graph->buffers;
+    bool writes = false;
     for (uint32_t i = 0; i < node->access_count; i++) {
-        if (!(accesses[i].mode & MUSTER_WRITE)) continue;
-        if (!infer_access(s, index, &accesses[i], true)) return false;
+        if (accesses[i].mode & MUSTER_WRITE)
+            writes = true;
+        else if (buffers[accesses[i].buffer].writes && !infer_access(s, index, &accesses[i], false))
+            return false;
     }
+    for (uint32_t i = 0; i < node->access_count && writes; i++)
+        if ((accesses[i].mode & MUSTER_WRITE) && !infer_access(s, index, &accesses[i], true)) return false;
     return true;
 }
 

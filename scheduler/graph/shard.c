@@ -59,7 +59,7 @@ static bool add_argument(muster_graph *graph, mu_node *node, const mu_checked_di
     const muster_arg *arg = &checked->dispatch->args[index];
     if (arg->kind == MUSTER_ARG_BUFFER) return add_buffer_argument(graph, node, checked, arg, first, end, partial);
     if (arg->kind != MUSTER_ARG_SHARD_OFFSET && arg->kind != MUSTER_ARG_SHARD_COUNT)
-        return mu_graph_add_argument(graph, node, arg);
+        return mu_graph_add_arguments(graph, node, arg, 1);
     bool last = end == checked->shape.grid[checked->axis];
     uint64_t begin = elements_before(arg, first);
     uint64_t limit = last ? arg->total_elements : elements_before(arg, end);
