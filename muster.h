@@ -27,7 +27,8 @@
  *   - Sizes are in bytes and times in nanoseconds; the unit is the last word of a name.
  *   - A range of 0 bytes touches nothing: the call or job succeeds, and keeps its place in every order. Where 0 bytes mean "to the
  *     end of the buffer", that is so for an offset at the end. Arguments of kernels and callbacks are never empty (OUT_OF_RANGE).
- *   - Descriptor structs start with struct_size = sizeof(the struct); zero means the default for every other field.
+ *   - Descriptor structs start with struct_size = sizeof(the struct); zero means the default for every other field. A field that
+ *     would be ignored because another is not set is refused; the pointer of an array of 0 elements is not looked at.
  * docs/conventions.md and docs/errors.md have the details. */
 #ifndef MUSTER_H
 #define MUSTER_H
@@ -249,7 +250,8 @@ typedef struct muster_config {
     const char *sim;
     /* Path of a JSON file with any of these settings (docs/configuration.md); what is set in code wins. NULL: none. */
     const char *config_path;
-    /* Devices to use by driver ordinal, in this order; a duplicate is refused (see actors_per_device). NULL: the first device_count (0: all). */
+    /* Devices to use by driver ordinal, in this order, device_count of them; a duplicate is refused (see actors_per_device). NULL: the
+     * first device_count (0: all). */
     const int *ordinals;
     uint32_t device_count;
     uint32_t flags; /* MUSTER_RUNTIME_* */
@@ -269,8 +271,8 @@ typedef struct muster_config {
     uint64_t spin_ns;
     /* Placement of unpinned jobs: "locality" (NULL), "least-loaded", "round-robin", "random". */
     const char *placement;
-    uint64_t seed; /* of "random" placement and bursts */
-    muster_log_fn log;
+    uint64_t seed;     /* of "random" placement and bursts */
+    muster_log_fn log; /* NULL: nothing is logged */
     void *log_user;
     muster_log_level log_level; /* 0: MUSTER_LOG_WARNING */
     /* Directory of the disk cache of compiled programs; "": none. NULL: MUSTER_CACHE_DIR, else muster/ in the user's
@@ -618,7 +620,9 @@ typedef enum muster_reduction {
     MUSTER_REDUCE_OR = 4
 } muster_reduction;
 
-/* One kernel argument, in the order of the kernel's parameters. Make them with the functions below. */
+/* One kernel argument, in the order of the kernel's parameters. Make them with the functions below; a field that the argument's kind or
+ * cut has no use for is 0 (INVALID_ARGUMENT). How an argument is cut matters to sharded dispatches only: in others, and in host and
+ * enqueue jobs, the whole range is the argument's. So dropping MUSTER_DISPATCH_SHARDED is all it takes to run a dispatch whole. */
 typedef struct muster_arg {
     muster_arg_kind kind;
     muster_access access;       /* buffers */
@@ -786,17 +790,17 @@ typedef struct muster_dispatch {
     muster_dim3 block; /* threads */
     uint32_t dynamic_shared_bytes;
     uint32_t flags;
-    uint32_t shard_axis; /* 0 = x, 1 = y, 2 = z */
-    uint32_t
-        max_shards; /* sharded: so many equal shards, at most 65,536, or one per slice if there are fewer, and no waves. 0: one per
-                            * device, more if devices are unlike or they would not fit, fewer if some would not pay: see below */
-    int pin_device; /* 1: run on `device` only (not with SHARDED); 0: Muster places it */
+    uint32_t shard_axis; /* 0 = x, 1 = y, 2 = z; of a sharded dispatch */
+    /* Sharded: so many equal shards, at most 65,536, or one per slice if there are fewer, and no waves. 0: one per device, more if devices
+     * are unlike or they would not fit, fewer if some would not pay: see below. Not sharded: 0 or 1. */
+    uint32_t max_shards;
+    int pin_device; /* 1: run on `device` only (not with SHARDED); 0: Muster places it, and device is 0 or MUSTER_ANY_DEVICE */
     int device;
     uint32_t arg_count;
     const muster_arg *args; /* one per kernel parameter, in order */
     uint32_t after_count;
     const muster_job *after;      /* explicit predecessors */
-    muster_dim3 cluster;          /* blocks of a cluster, at most 8, which divide the grid; x 0: no clusters */
+    muster_dim3 cluster;          /* blocks of a cluster, at most 8, which divide the grid; all 0: no clusters */
     muster_fallback fallback;     /* of a cooperative dispatch */
     uint32_t phase_count;         /* 1 to 64 with MUSTER_FALLBACK_SPLIT, else 0 */
     muster_kernel *const *phases; /* with the parameters of `kernel` */
@@ -842,7 +846,7 @@ MUSTER_API muster_status muster_graph_copy(muster_graph *graph, muster_buffer *d
                                            muster_buffer *source, uint64_t source_offset, uint64_t bytes,
                                            muster_job *job, muster_error *error);
 
-/* Adds a fill with a repeated pattern of 1, 2 or 4 bytes; offset and bytes are multiples of pattern_bytes. */
+/* Adds a fill with a repeated pattern, the low 1, 2 or 4 bytes of `pattern`; offset and bytes are multiples of pattern_bytes. */
 MUSTER_API muster_status muster_graph_fill(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
                                            uint32_t pattern, uint32_t pattern_bytes, muster_job *job,
                                            muster_error *error);
@@ -906,7 +910,7 @@ typedef struct muster_enqueue_job {
     uint32_t arg_count; /* at most 128 */
     const muster_arg
         *args;      /* buffers or ranges of them, on the device when it is called, as for a dispatch; scratch memory */
-    int pin_device; /* 1: run on `device` only; 0: Muster places it */
+    int pin_device; /* 1: run on `device` only; 0: Muster places it, and device is 0 or MUSTER_ANY_DEVICE */
     int device;
     uint32_t after_count;
     const muster_job *after; /* explicit predecessors */

@@ -26,7 +26,8 @@ muster_status mu_dump_mode_parse(const char *text, mu_dump_mode *mode, muster_er
             *mode = (mu_dump_mode)i;
             return MUSTER_OK;
         }
-    return mu_fail(error, MUSTER_INVALID_CONFIG, "PTX dumps cannot be \"%.64s\"; use none, failing or all", text);
+    return mu_fail(error, MUSTER_INVALID_CONFIG,
+                   "dump_ptx (MUSTER_DUMP_PTX) is \"%.64s\"; use \"none\", \"failing\" or \"all\"", text);
 }
 
 muster_status mu_dump_open(mu_dump_mode mode, const char *directory, const mu_log *log, mu_dump **out,

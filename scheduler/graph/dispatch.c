@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/geometry.h"
 #include "device/launch.h"
+#include "scheduler/graph/fields.h"
 #include "scheduler/graph/graph.h"
 #include "scheduler/graph/shape.h"
 #include "scheduler/graph/shard.h"
@@ -109,7 +110,7 @@ static muster_status check_cut(const muster_graph *graph, const muster_arg *arg,
                                (unsigned long long)bytes, mu_type_bytes(arg->type));
             return MUSTER_OK;
     }
-    return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a cut", index, (int)arg->cut);
+    return MUSTER_OK;
 }
 
 /* What mu_arg_check_buffer would find nothing wrong with, mostly. */
@@ -225,12 +226,10 @@ static muster_status check_arguments(const muster_graph *graph, const muster_dis
                        dispatch->kernel->name, info->parameter_count, dispatch->arg_count);
     for (uint32_t i = 0; i < dispatch->arg_count; i++) {
         const muster_arg *arg = &dispatch->args[i];
-        if (arg->kind < MUSTER_ARG_BUFFER || arg->kind > MUSTER_ARG_SCRATCH)
-            return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a kind of argument", i,
-                           (int)arg->kind);
-        muster_status status = arg->kind == MUSTER_ARG_BUFFER
-                                   ? check_buffer_arg(graph, dispatch, i, extent, error)
-                                   : check_value_arg(arg, i, sharded(dispatch), extent, error);
+        muster_status status = mu_arg_check_fields(arg, i, error);
+        if (status) return status;
+        status = arg->kind == MUSTER_ARG_BUFFER ? check_buffer_arg(graph, dispatch, i, extent, error)
+                                                : check_value_arg(arg, i, sharded(dispatch), extent, error);
         if (status) return status;
         uint32_t bytes = arg->kind == MUSTER_ARG_BUFFER || arg->kind == MUSTER_ARG_SCRATCH ? 8 : arg->value_bytes;
         if (info->parameters_known && info->parameter_bytes[i] != bytes)
@@ -371,16 +370,14 @@ static muster_status check_dispatch(const muster_graph *graph, const muster_disp
     if (sharded(dispatch) && (dispatch->flags & MUSTER_DISPATCH_COOPERATIVE))
         return mu_fail(error, MUSTER_UNCUTTABLE,
                        "a cooperative grid synchronises as a whole and cannot be cut; drop one of the two flags");
+    if ((status = mu_dispatch_check_fields(dispatch, error)) ||
+        (status = mu_check_pin(dispatch->pin_device, dispatch->device, graph->handle.runtime->device_count, error)))
+        return status;
     if (sharded(dispatch) && dispatch->pin_device)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "a sharded dispatch cannot be pinned to one device");
-    if (dispatch->shard_axis > 2)
-        return mu_fail(error, MUSTER_INVALID_ARGUMENT, "shard_axis is 0, 1 or 2, not %u", dispatch->shard_axis);
     if (dispatch->max_shards > MU_MAX_SHARDS)
         return mu_fail(error, MUSTER_LIMIT_REACHED, "max_shards is at most %d, not %u", MU_MAX_SHARDS,
                        dispatch->max_shards);
-    int devices = (int)graph->handle.runtime->device_count;
-    if (dispatch->pin_device && (dispatch->device < 0 || dispatch->device >= devices))
-        return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %d", dispatch->device, devices);
     uint32_t iterations;
     if ((status = mu_graph_check_priority(dispatch->priority, error)) ||
         (status = check_fallback(graph, dispatch, error)) ||
@@ -422,8 +419,9 @@ muster_status mu_graph_check_after(const muster_graph *graph, const muster_job *
 /* The shape of one launch on whichever device, if the graph has checked such a one: then nothing but the arguments can be wrong. */
 static const mu_kernel_shape *shape_like_before(const muster_graph *graph, const muster_dispatch *dispatch) {
     if (!dispatch || dispatch->struct_size != sizeof *dispatch || dispatch->flags || dispatch->pin_device ||
-        dispatch->shard_axis || dispatch->max_shards || dispatch->iterations || dispatch->fallback ||
-        dispatch->phase_count || dispatch->cluster.x || dispatch->barrier_counter || dispatch->priority)
+        dispatch->device || dispatch->shard_axis || dispatch->max_shards || dispatch->iterations ||
+        dispatch->fallback || dispatch->phase_count || dispatch->cluster.x || dispatch->cluster.y ||
+        dispatch->cluster.z || dispatch->barrier_counter || dispatch->priority)
         return NULL;
     const mu_kernel_shape wanted = shape_of(dispatch);
     const mu_kernel_shape *known = mu_graph_find_shape(graph, &wanted);

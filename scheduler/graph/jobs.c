@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "scheduler/graph/dispatch.h"
+#include "scheduler/graph/fields.h"
 #include "scheduler/runtime/runtime.h"
 
 /* What host and enqueue jobs have in common. */
@@ -28,11 +29,12 @@ static muster_status check(const muster_graph *graph, const callback_job *job, m
                        job->arg_count);
     for (uint32_t i = 0; i < job->arg_count; i++) {
         const muster_arg *arg = &job->args[i];
-        if (arg->kind == MUSTER_ARG_BUFFER)
+        status = mu_arg_check_fields(arg, i, error);
+        if (!status && arg->kind == MUSTER_ARG_BUFFER)
             status = mu_arg_check_buffer(graph, arg, i, error);
-        else if (arg->kind == MUSTER_ARG_SCRATCH && job->kind == MU_NODE_ENQUEUE)
+        else if (!status && arg->kind == MUSTER_ARG_SCRATCH && job->kind == MU_NODE_ENQUEUE)
             status = mu_arg_check_scratch(arg, i, error);
-        else
+        else if (!status)
             status =
                 mu_fail(error, MUSTER_INVALID_ARGUMENT,
                         "argument %u is of kind %d; %s takes buffers%s, and gets everything else by its user pointer",
@@ -107,10 +109,9 @@ muster_status muster_graph_enqueue(muster_graph *graph, const muster_enqueue_job
         return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                        "enqueue->struct_size is %zu; set it to sizeof(muster_enqueue_job), %zu", enqueue->struct_size,
                        sizeof *enqueue);
-    int devices = (int)graph->handle.runtime->device_count;
-    if (enqueue->pin_device && (enqueue->device < 0 || enqueue->device >= devices))
-        return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %d", enqueue->device, devices);
-    if ((status = mu_graph_check_priority(enqueue->priority, error))) return status;
+    if ((status = mu_check_pin(enqueue->pin_device, enqueue->device, graph->handle.runtime->device_count, error)) ||
+        (status = mu_graph_check_priority(enqueue->priority, error)))
+        return status;
     const callback_job callback = {.kind = MU_NODE_ENQUEUE,
                                    .name = "an enqueue job",
                                    .function.enqueue = {enqueue->enqueue, enqueue->user},

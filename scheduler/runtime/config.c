@@ -156,6 +156,10 @@ static muster_status read_file(const char *path, mu_config *config, muster_error
         }
     }
     json_decref(root);
+    if (!status && config->device_count && config->ordinal_count && config->device_count != config->ordinal_count)
+        status = mu_fail(error, MUSTER_INVALID_CONFIG,
+                         "%s: \"device_count\" is %u, and \"ordinals\" names %u devices; leave one of them out", path,
+                         config->device_count, config->ordinal_count);
     return status;
 }
 
@@ -226,7 +230,9 @@ static muster_status read_code(const muster_config *user, mu_config *config, mus
     if (!status && user->dump_dir) status = set_text(&config->dump_dir, user->dump_dir, error);
     if (!status && user->policy) status = read_policy(user->policy, config, error);
     if (status) return status;
-    if (user->device_count) config->device_count = user->device_count;
+    /* What is set in code replaces what the file says in other words. */
+    if (user->device_count) config->device_count = user->device_count, config->ordinal_count = 0;
+    if (user->budget_permille) config->budget_bytes = 0;
     if (user->ordinals) {
         if (user->device_count == 0 || user->device_count > MU_MAX_DEVICES)
             return mu_fail(error, MUSTER_INVALID_CONFIG, "ordinals needs device_count between 1 and %d, not %u",

@@ -90,6 +90,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:fallback_test"),
     program("tests", "//tests/scheduler:fault_test"),
     program("tests", "//tests/scheduler:fetch_test"),
+    program("tests", "//tests/scheduler:fields_test"),
     program("tests", "//tests/scheduler:graph_test"),
     program("tests", "//tests/scheduler:handle_test"),
     program("tests", "//tests/scheduler:history_test"),

@@ -238,6 +238,7 @@ static void cuts_are_checked(void **state) {
     right.arg[0].cut = (muster_cut)5;
     refused(&subject, MUSTER_INVALID_ARGUMENT, "0|5", &right.dispatch);
     right.arg[0].cut = MUSTER_CUT_REDUCE;
+    right.arg[0].slice_bytes = 0;
     right.arg[0].access = MUSTER_READ_WRITE;
     refused(&subject, MUSTER_INVALID_ARGUMENT, "0|type", &right.dispatch);
     right.arg[0].type = MUSTER_F64;

@@ -203,7 +203,7 @@ static void random_step(const machine *m, matrices *of, muster_graph *graph) {
         if (below(6) == 0) args[1] = range_of(s, of->buffer[from], MUSTER_READ); /* the whole of it: from column 0 */
         bool whole = args[1].cut == MUSTER_CUT_REPLICATE;
         dispatch.max_shards = whole ? 1 : below(3) ? 0 : 1 + below(s->slices);
-        if (below(8) == 0) dispatch.flags = 0, args[0].access = MUSTER_READ_WRITE;
+        if (below(8) == 0) dispatch.flags = dispatch.max_shards = 0, args[0].access = MUSTER_READ_WRITE;
         model_columns(s, of->model[to], of->model[from], mix);
         fixture_add(graph, &dispatch);
     } else if (what < 8) {

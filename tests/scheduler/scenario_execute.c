@@ -185,7 +185,7 @@ static muster_status add_job(execution *run, uint32_t g, const sc_job *job, must
         .dynamic_shared_bytes = job->op == SC_STAGE ? 4 * threads : 0,
         .flags = job->sharded ? MUSTER_DISPATCH_SHARDED : 0,
         .shard_axis = job->axis,
-        .max_shards = job->max_shards,
+        .max_shards = job->sharded ? job->max_shards : 0,
         .pin_device = job->pin >= 0,
         .device = job->pin >= 0 ? job->pin : 0,
         .arg_count = make_arguments(run, job, arg),

@@ -75,7 +75,8 @@ static muster_status add_affine(worker *self, muster_graph *graph, muster_buffer
                          ARGS(muster_range_arg(buffer, MUSTER_READ_WRITE, 4 * (uint64_t)first, 4 * (uint64_t)words),
                               muster_u32_arg(factor), muster_u32_arg(term), muster_u32_arg(words)));
     dispatch.pin_device = below(self, 3) == 0;
-    dispatch.device = (int)below(self, (uint32_t)muster_device_count(self->shared->fixture.runtime));
+    dispatch.device =
+        dispatch.pin_device ? (int)below(self, (uint32_t)muster_device_count(self->shared->fixture.runtime)) : 0;
     return muster_graph_dispatch(graph, &dispatch, NULL, error);
 }
 
