@@ -5,7 +5,9 @@
  * By default N is 1300, which submits more than 2,000 graphs, or 60 under a sanitizer. Scenario number n of a call has seed
  * S + n, and everything about it follows from its seed and the number of devices, so `--seed S --graphs 1` repeats one. Without
  * --devices the seed also picks their number, 1 to 8 on the simulator. With --actors there are so many actors on each device,
- * which are devices to the scenarios. Runtimes take turns in how they send bursts, unless --bursts names one mode for all. Two
+ * which are devices to the scenarios. Host memory of buffers is pageable, pinned or registered; graphs are submitted, or added to open
+ * runs; some runs have deadlines, are cancelled or too late, which nobody can foresee, so that the jobs themselves are asked
+ * (scenario_stop.c). Runtimes take turns in how they send bursts, unless --bursts names one mode for all. Two
  * neighbouring seeds share a runtime, whose memory budget is drawn from what their largest job needs, by a computation of the test's own, to plenty. --seconds stops after that
  * time instead of a number of scenarios. A failing scenario is shrunk by leaving out steps, jobs and edges as long as it still
  * fails, and printed. With --driver cuda the test is skipped, visibly, where there is no driver or no device.
@@ -357,7 +359,8 @@ static void drop_unused_graphs(scenario *scenario) {
     for (uint32_t g = 0; g < scenario->graph_count; g++) {
         bool used = false;
         for (uint32_t s = 0; s < scenario->step_count; s++)
-            used |= scenario->step[s].kind == SC_SUBMIT && scenario->step[s].graph == g && !scenario->step[s].dropped;
+            used |= (scenario->step[s].kind == SC_SUBMIT || scenario->step[s].kind == SC_STOP) &&
+                    scenario->step[s].graph == g && !scenario->step[s].dropped;
         for (uint32_t j = 0; j < scenario->graph[g].job_count && !used; j++) scenario->graph[g].job[j].dropped = true;
         for (uint32_t e = 0; e < scenario->graph[g].edge_count && !used; e++) scenario->graph[g].edge[e].dropped = true;
     }
@@ -386,7 +389,7 @@ static void report(scenario *scenario, const sc_failure *failure) {
 static void count_scenario(const scenario *scenario) {
     bool submitted[SC_MAX_GRAPHS] = {false};
     for (uint32_t s = 0; s < scenario->step_count; s++) {
-        if (scenario->step[s].kind != SC_SUBMIT) continue;
+        if (scenario->step[s].kind != SC_SUBMIT && scenario->step[s].kind != SC_STOP) continue;
         uint32_t graph = scenario->step[s].graph;
         counts.graphs += !submitted[graph];
         submitted[graph] = true;
@@ -410,6 +413,11 @@ static void print_counts(void) {
         " buffers destroyed in use; %" PRIu64 " host callbacks, %" PRIu64 " enqueue callbacks\n",
         counts.acquisitions, counts.timeouts, counts.refused, counts.tries, counts.early, counts.early_submits,
         counts.early_acquires, counts.destroyed_in_use, counts.host_calls, counts.enqueue_calls);
+    print_message("runs: %" PRIu64 " graphs added to open ones, %" PRIu64 " refused by closed ones; %" PRIu64
+                  " deadlines that did not pass; %" PRIu64 " ended early, %" PRIu64 " of them cut short, by %" PRIu64
+                  " jobs; %" PRIu64 " buffers in pinned memory\n",
+                  counts.open_parts, counts.late_parts, counts.limits, counts.stops, counts.cut_short, counts.lost,
+                  counts.pinned);
 }
 
 /* A call that never waited for memory, or never gave anything up, has tested nothing of it. */
@@ -420,6 +428,8 @@ static void check_counts(void) {
     assert_true(did.to_device && did.to_host && did.within);
     assert_true(counts.timeouts > 10 && counts.refused > 10 && counts.tries > counts.refused);
     assert_true(counts.host_calls > 20 && counts.enqueue_calls > 20);
+    assert_true(counts.pinned > 500 && counts.open_parts > 200 && counts.late_parts > 20 && counts.limits > 100);
+    assert_true(counts.stops > 100 && counts.cut_short > 30 && counts.cut_short < counts.stops);
     assert_true(counts.early_submits > 10 && counts.early_acquires > 10 && counts.destroyed_in_use > 5);
     if (strcmp(option.driver, "sim") == 0 && option.devices != 1) assert_true(did.peer_copies > 20 && did.steals > 200);
 }

@@ -20,6 +20,8 @@ enum {
     SC_MAX_AFTER = 3,
     SC_MAX_STEPS = 40,
     SC_MAX_THREADS = 4,
+    SC_MAX_OPEN = 2, /* open runs */
+    SC_MAX_STOPS = 3,
     SC_WEIGHTS = 10,
 };
 
@@ -27,10 +29,13 @@ enum {
  * only sums, settles, fills, and copies of their own kind write them. */
 typedef enum sc_kind { SC_RAW, SC_F32, SC_F64 } sc_kind;
 
+typedef enum sc_memory { SC_PAGEABLE, SC_PINNED, SC_REGISTERED, SC_MEMORIES } sc_memory;
+
 typedef struct sc_buffer {
     sc_kind kind;
     uint32_t bytes;
-    bool host; /* made with host memory, whose first content comes from `seed` */
+    bool host;        /* made with host memory, whose first content comes from `seed` */
+    sc_memory memory; /* which: the application's, Muster's pinned memory, or the application's pinned by Muster */
     uint64_t seed;
 } sc_buffer;
 
@@ -111,20 +116,34 @@ typedef struct sc_graph {
  * its calls have returned, or before a wait begins to wait. An early step passes it on before its calls: until the thread's
  * next step, nothing happens that it could tell from having been before. */
 typedef enum sc_step_kind {
-    SC_SUBMIT,
-    SC_SET,     /* replaces a value of a job */
+    SC_SUBMIT, /* as a run of its own, or into an open run: that must be refused, and leaves no trace, when it is closed */
+    SC_SET,    /* replaces a value of a job */
     SC_ACQUIRE, /* in several attempts: `tries` without waiting, one of patience_ns if that is not 0, then for good */
     SC_RELEASE,
-    SC_WAIT,
+    SC_WAIT, /* of a submit into an open run: for all of that, which is closed before */
+    SC_CLOSE,
+    /* A run that is ended early, soon after its submit, and waited for. Its jobs tell which of them did their work: what only those
+     * wrote must be right, all else they had to write must be undefined, and none may have succeeded without what it follows. Then
+     * the host writes all of the buffers that it writes. */
+    SC_STOP,
     SC_TRY, /* acquires without waiting; what it gets is compared and released. It must fail while `of` holds the buffer */
     SC_DESTROY, /* of a buffer that is still in use; all graphs are built before */
     SC_STEP_KINDS
 } sc_step_kind;
 
+typedef enum sc_limit {
+    SC_NO_LIMIT,
+    SC_FAR,       /* a deadline that never passes */
+    SC_TAKEN_BACK /* one that would, and is taken back before */
+} sc_limit;
+
 typedef struct sc_step {
     sc_step_kind kind;
     uint32_t thread;
-    uint32_t graph, job;            /* submit; set: replaces the job's scalar or weights from `seed` */
+    uint32_t graph, job;            /* submit, stop; set: replaces the job's scalar or weights from `seed` */
+    uint32_t into;                  /* submit, close: the open run's number from 1; stop: 1: one of its own. 0: none */
+    sc_limit limit;                 /* submit, not into an open run */
+    bool by_deadline;               /* stop: in patience_ns; else by a cancel after that */
     uint32_t buffer, offset, bytes; /* acquire, try, destroy */
     muster_access access;
     uint32_t tries;
@@ -140,7 +159,7 @@ enum { SC_NO_STEP = SC_MAX_STEPS };
 typedef struct scenario {
     uint64_t seed;
     uint32_t devices, threads;
-    uint32_t buffer_count, graph_count, step_count;
+    uint32_t buffer_count, graph_count, step_count, open_count;
     sc_buffer buffer[SC_MAX_BUFFERS];
     sc_graph graph[SC_MAX_GRAPHS];
     sc_step step[SC_MAX_STEPS];
@@ -187,6 +206,10 @@ void sc_graph_uses(const sc_graph *graph, uint8_t uses[SC_MAX_BUFFERS]);
 bool sc_step_would_block(const scenario *scenario, uint32_t index);
 /* The step that holds `buffer` before step `index` so that nobody else can have it with `access`, or SC_NO_STEP. */
 uint32_t sc_step_holder(const scenario *scenario, uint32_t index, uint32_t buffer, muster_access access);
+/* Whether the open run `number` is closed before step `index`. */
+bool sc_is_closed(const scenario *scenario, uint32_t number, uint32_t index);
+/* How many stops there are before step `index`. */
+uint32_t sc_stop_index(const scenario *scenario, uint32_t index);
 /* Whether step `index` may be early: nothing beside it touches what it does. */
 bool sc_step_may_be_early(const scenario *scenario, uint32_t index);
 /* NULL, or what is wrong with the steps (static). */
@@ -196,13 +219,16 @@ const char *sc_steps_check(const scenario *scenario);
  * and release (every byte for MUSTER_WRITE, about half of the elements for MUSTER_READ_WRITE), and a set argument. */
 void sc_first_content(const sc_buffer *buffer, uint8_t *bytes);
 void sc_user_write(const sc_step *step, sc_kind kind, uint8_t *bytes);
+/* What is written to all of a buffer after a stop. */
+void sc_stop_write(const sc_step *step, const sc_buffer *buffer, uint32_t index, uint8_t *bytes);
 void sc_set_value(const sc_step *step, sc_job *job);
 
 /* ---------------------------------------------------------------------------------------------------------- model -- */
 
 typedef struct sc_expected {
-    uint8_t *final[SC_MAX_BUFFERS];  /* each buffer at the end */
-    uint8_t *acquired[SC_MAX_STEPS]; /* acquire and try steps that read: what they must see */
+    uint8_t *final[SC_MAX_BUFFERS];                 /* each buffer at the end */
+    uint8_t *acquired[SC_MAX_STEPS];                /* acquire and try steps that read: what they must see */
+    uint8_t *stopped[SC_MAX_STOPS][SC_MAX_BUFFERS]; /* before the nth stop: the buffers that its graph uses */
 } sc_expected;
 
 /* Carries the scenario out on the CPU, one job after another. False when memory is short. */
@@ -222,6 +248,9 @@ typedef struct sc_counts {
     uint64_t early, early_submits, early_acquires; /* steps beside others, and of what kind */
     uint64_t destroyed_in_use;
     uint64_t host_calls, enqueue_calls;
+    uint64_t pinned;                         /* buffers in pinned memory */
+    uint64_t open_parts, late_parts, limits; /* submits into open runs; refused ones; deadlines that did not pass */
+    uint64_t stops, cut_short, lost;         /* runs ended early; of them, those that lost jobs; those jobs */
 } sc_counts;
 
 typedef struct sc_executor {

@@ -1,4 +1,4 @@
-/* Carrying a scenario out through muster.h. */
+/* Carrying a scenario out through muster.h: graphs, steps, threads. Runs that are stopped are in scenario_stop.c. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -7,38 +7,9 @@
 
 #include "device/driver.h"
 #include "tests/scheduler/fixture.h"
-#include "tests/scheduler/scenario.h"
+#include "tests/scheduler/scenario_execution.h"
 
-struct execution;
-/* What a callback is given. */
-typedef struct callback {
-    struct execution *run;
-    const sc_job *job;
-} callback;
-
-typedef struct execution {
-    const sc_executor *executor;
-    const scenario *scenario;
-    const sc_expected *expected;
-    muster_buffer *buffer[SC_MAX_BUFFERS];
-    uint8_t *host[SC_MAX_BUFFERS];
-    muster_graph *graph[SC_MAX_GRAPHS];
-    muster_job job_id[SC_MAX_GRAPHS][SC_MAX_JOBS]; /* jobs that were dropped have none */
-    sc_job job[SC_MAX_GRAPHS][SC_MAX_JOBS];        /* with the values that were set */
-    callback callback[SC_MAX_GRAPHS][SC_MAX_JOBS];
-    muster_run *run[SC_MAX_STEPS];
-    void *pointer[SC_MAX_STEPS]; /* acquire steps */
-
-    /* Whose turn it is; everything else above is touched by the thread that has it, and by early steps, each its own. */
-    pthread_mutex_t lock;
-    pthread_cond_t turned;
-    uint32_t turn;
-    bool failed; /* under the lock */
-    sc_failure *failure;
-} execution;
-
-static bool fail(execution *run, bool hang, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static bool fail(execution *run, bool hang, const char *format, ...) {
+bool sc_fail(execution *run, bool hang, const char *format, ...) {
     pthread_mutex_lock(&run->lock);
     if (!run->failed) {
         va_list arguments;
@@ -53,15 +24,15 @@ static bool fail(execution *run, bool hang, const char *format, ...) {
     return false;
 }
 
-static void add_count(execution *run, uint64_t *count) {
+void sc_add_count(execution *run, uint64_t *count) {
     pthread_mutex_lock(&run->lock);
     ++*count;
     pthread_mutex_unlock(&run->lock);
 }
 
-static bool fail_status(execution *run, const char *what, uint32_t index, const muster_error *error) {
-    return fail(run, error->status == MUSTER_TIMEOUT, "%s %" PRIu32 ": %s: %s", what, index,
-                muster_status_name(error->status), error->message);
+bool sc_fail_status(execution *run, const char *what, uint32_t index, const muster_error *error) {
+    return sc_fail(run, error->status == MUSTER_TIMEOUT, "%s %" PRIu32 ": %s: %s", what, index,
+                   muster_status_name(error->status), error->message);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- graphs -- */
@@ -111,7 +82,7 @@ static muster_status call_host(void *user, void *const *pointers, uint32_t count
         job.range[i].offset = 0;
     }
     sc_model_job(&job, memory);
-    add_count(called->run, &called->run->executor->counts->host_calls);
+    sc_add_count(called->run, &called->run->executor->counts->host_calls);
     return MUSTER_OK;
 }
 
@@ -121,7 +92,7 @@ static muster_status call_enqueue(void *user, const muster_enqueue_context *cont
     const fixture fixture = {.runtime = called->run->executor->runtime};
     CUresult code = fixture_driver(&fixture)->memcpy_dtod_async(context->addresses[0], context->addresses[1],
                                                                 called->job->range[0].bytes, (CUstream)context->stream);
-    add_count(called->run, &called->run->executor->counts->enqueue_calls);
+    sc_add_count(called->run, &called->run->executor->counts->enqueue_calls);
     if (code == CUDA_SUCCESS) return MUSTER_OK;
     snprintf(error->message, sizeof error->message, "a copy of the callback's: %d", (int)code);
     return MUSTER_INTERNAL;
@@ -196,35 +167,35 @@ static muster_status add_job(execution *run, uint32_t g, const sc_job *job, must
     return muster_graph_dispatch(run->graph[g], &dispatch, id, error);
 }
 
-static bool build_graph(execution *run, uint32_t g) {
+bool sc_build_graph(execution *run, uint32_t g) {
     const sc_graph *graph = &run->scenario->graph[g];
     muster_error error;
     muster_job next = 0;
     if (muster_graph_create(run->executor->runtime, &run->graph[g], &error) != MUSTER_OK)
-        return fail_status(run, "creating graph", g, &error);
+        return sc_fail_status(run, "creating graph", g, &error);
     for (uint32_t j = 0; j < graph->job_count; j++) {
         run->job_id[g][j] = MUSTER_NO_JOB;
         if (graph->job[j].dropped) continue;
         if (add_job(run, g, &run->job[g][j], &run->job_id[g][j], &error) != MUSTER_OK)
-            return fail_status(run, "adding job", j, &error);
+            return sc_fail_status(run, "adding job", j, &error);
         if (run->job_id[g][j] != next++)
-            return fail(run, false, "job %" PRIu32 " got id %" PRIu32 " instead of %" PRIu32, j, run->job_id[g][j],
-                        next - 1);
+            return sc_fail(run, false, "job %" PRIu32 " got id %" PRIu32 " instead of %" PRIu32, j, run->job_id[g][j],
+                           next - 1);
     }
     for (uint32_t e = 0; e < graph->edge_count; e++) {
         const sc_edge *edge = &graph->edge[e];
         muster_job job = run->job_id[g][edge->job], predecessor = run->job_id[g][edge->predecessor];
         if (edge->dropped || job == MUSTER_NO_JOB || predecessor == MUSTER_NO_JOB) continue;
         if (muster_graph_after(run->graph[g], job, predecessor, &error) != MUSTER_OK)
-            return fail_status(run, "adding edge", e, &error);
+            return sc_fail_status(run, "adding edge", e, &error);
     }
     return true;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ steps -- */
 
-static bool compare(execution *run, const char *where, uint32_t index, uint32_t offset, const uint8_t *got,
-                    const uint8_t *wanted, uint32_t bytes) {
+bool sc_compare(execution *run, const char *where, uint32_t index, uint32_t offset, const uint8_t *got,
+                const uint8_t *wanted, uint32_t bytes) {
     uint32_t wrong = 0, first = 0, last = 0;
     for (uint32_t i = 0; i < bytes; i++)
         if (got[i] != wanted[i]) {
@@ -232,20 +203,59 @@ static bool compare(execution *run, const char *where, uint32_t index, uint32_t 
             last = i;
         }
     if (!wrong) return true;
-    return fail(run, false,
-                "%s %" PRIu32 ": %" PRIu32 " of %" PRIu32 " bytes differ, the first at buffer offset %" PRIu32
-                " (0x%02x instead of 0x%02x), the last at %" PRIu32,
-                where, index, wrong, bytes, first + offset, got[first], wanted[first], last + offset);
+    return sc_fail(run, false,
+                   "%s %" PRIu32 ": %" PRIu32 " of %" PRIu32 " bytes differ, the first at buffer offset %" PRIu32
+                   " (0x%02x instead of 0x%02x), the last at %" PRIu32,
+                   where, index, wrong, bytes, first + offset, got[first], wanted[first], last + offset);
+}
+
+/* Into an open run that is closed, as it must be refused. */
+static bool add_to_closed(execution *run, uint32_t s) {
+    const sc_step *step = &run->scenario->step[s];
+    muster_error error;
+    muster_job first = 12345;
+    muster_status status = muster_run_add(run->open[step->into - 1], run->graph[step->graph], &first, &error);
+    sc_add_count(run, &run->executor->counts->late_parts);
+    if (status == MUSTER_INVALID_STATE && first == 12345) return true;
+    return sc_fail(run, false, "step %" PRIu32 " was not refused by a closed run, but %s", s,
+                   muster_status_name(status));
+}
+
+static bool set_limit(execution *run, uint32_t s) {
+    const sc_step *step = &run->scenario->step[s];
+    muster_error error;
+    if (step->limit == SC_NO_LIMIT) return true;
+    sc_add_count(run, &run->executor->counts->limits);
+    const uint64_t far_ns = 3600000000000u, near_ns = 2000000000u;
+    if (muster_run_set_deadline(run->run[s], step->limit == SC_FAR ? far_ns : near_ns, &error) == MUSTER_OK &&
+        (step->limit == SC_FAR || muster_run_set_deadline(run->run[s], MUSTER_FOREVER, &error) == MUSTER_OK))
+        return true;
+    return sc_fail_status(run, "setting the deadline in step", s, &error);
 }
 
 static bool do_submit(execution *run, uint32_t s) {
     const sc_step *step = &run->scenario->step[s];
     muster_error error;
-    if (!run->graph[step->graph] && !build_graph(run, step->graph)) return false;
+    if (!run->graph[step->graph] && !sc_build_graph(run, step->graph)) return false;
+    if (step->into && run->closed[step->into - 1]) return add_to_closed(run, s);
+    sc_add_count(run, &run->executor->counts->runs);
+    if (step->into) {
+        run->run[s] = run->open[step->into - 1];
+        sc_add_count(run, &run->executor->counts->open_parts);
+        if (muster_run_add(run->run[s], run->graph[step->graph], &run->first[s], &error) == MUSTER_OK) return true;
+        return sc_fail_status(run, "adding to an open run in step", s, &error);
+    }
     if (muster_submit(run->executor->runtime, run->graph[step->graph], &run->run[s], &error) != MUSTER_OK)
-        return fail_status(run, "submitting step", s, &error);
-    add_count(run, &run->executor->counts->runs);
-    return true;
+        return sc_fail_status(run, "submitting step", s, &error);
+    return set_limit(run, s);
+}
+
+static bool close_run(execution *run, uint32_t number) {
+    muster_error error;
+    if (!number || !run->open[number - 1]) return true;
+    run->closed[number - 1] = true;
+    return muster_run_close(run->open[number - 1], &error) == MUSTER_OK ||
+           sc_fail_status(run, "closing open run", number, &error);
 }
 
 static bool do_set(execution *run, uint32_t s) {
@@ -258,7 +268,7 @@ static bool do_set(execution *run, uint32_t s) {
     if (muster_graph_set_argument(run->graph[step->graph], run->job_id[step->graph][step->job], value_index(job),
                                   weighted ? (void *)job->weights : (void *)&job->scalar,
                                   weighted ? sizeof job->weights : sizeof job->scalar, &error) != MUSTER_OK)
-        return fail_status(run, "setting the argument in step", s, &error);
+        return sc_fail_status(run, "setting the argument in step", s, &error);
     return true;
 }
 
@@ -266,7 +276,7 @@ static muster_status attempt(execution *run, uint32_t s, uint64_t timeout_ns, mu
     const sc_step *step = &run->scenario->step[s];
     muster_status status = muster_buffer_acquire(run->buffer[step->buffer], step->offset, step->bytes, step->access,
                                                  timeout_ns, &run->pointer[s], error);
-    add_count(run, status == MUSTER_OK ? &run->executor->counts->acquisitions : &run->executor->counts->timeouts);
+    sc_add_count(run, status == MUSTER_OK ? &run->executor->counts->acquisitions : &run->executor->counts->timeouts);
     return status;
 }
 
@@ -278,12 +288,12 @@ static bool do_acquire(execution *run, uint32_t s) {
     for (uint32_t i = 0; i < step->tries && status == MUSTER_TIMEOUT; i++) status = attempt(run, s, 0, &error);
     if (status == MUSTER_TIMEOUT && step->patience_ns) status = attempt(run, s, step->patience_ns, &error);
     if (status == MUSTER_TIMEOUT) status = attempt(run, s, run->executor->timeout_ns, &error);
-    if (status != MUSTER_OK) return fail_status(run, "acquiring in step", s, &error);
+    if (status != MUSTER_OK) return sc_fail_status(run, "acquiring in step", s, &error);
     if (buffer->host && run->pointer[s] != run->host[step->buffer] + step->offset)
-        return fail(run, false, "step %" PRIu32 " acquired %p, not the host memory at %p", s, run->pointer[s],
-                    (void *)(run->host[step->buffer] + step->offset));
-    return step->access == MUSTER_WRITE ||
-           compare(run, "acquired in step", s, step->offset, run->pointer[s], run->expected->acquired[s], step->bytes);
+        return sc_fail(run, false, "step %" PRIu32 " acquired %p, not the host memory at %p", s, run->pointer[s],
+                       (void *)(run->host[step->buffer] + step->offset));
+    return step->access == MUSTER_WRITE || sc_compare(run, "acquired in step", s, step->offset, run->pointer[s],
+                                                      run->expected->acquired[s], step->bytes);
 }
 
 static bool do_try(execution *run, uint32_t s) {
@@ -294,30 +304,41 @@ static bool do_try(execution *run, uint32_t s) {
     if (step->access != MUSTER_READ && !held) return true; /* shrunk: it might succeed */
     muster_status status = muster_buffer_acquire(run->buffer[step->buffer], step->offset, step->bytes, step->access, 0,
                                                  &run->pointer[s], &error);
-    add_count(run, &counts->tries);
+    sc_add_count(run, &counts->tries);
     if (status == MUSTER_TIMEOUT) {
-        add_count(run, &counts->refused);
+        sc_add_count(run, &counts->refused);
         return true;
     }
-    if (status != MUSTER_OK) return fail_status(run, "trying to acquire in step", s, &error);
-    if (held) return fail(run, false, "step %" PRIu32 " got a buffer that step %" PRIu32 " holds", s, step->of);
+    if (status != MUSTER_OK) return sc_fail_status(run, "trying to acquire in step", s, &error);
+    if (held) return sc_fail(run, false, "step %" PRIu32 " got a buffer that step %" PRIu32 " holds", s, step->of);
     bool same =
-        compare(run, "acquired in step", s, step->offset, run->pointer[s], run->expected->acquired[s], step->bytes);
+        sc_compare(run, "acquired in step", s, step->offset, run->pointer[s], run->expected->acquired[s], step->bytes);
     void *pointer = run->pointer[s];
     run->pointer[s] = NULL;
     if (muster_buffer_release(run->buffer[step->buffer], pointer, &error) != MUSTER_OK)
-        return fail_status(run, "releasing in step", s, &error);
+        return sc_fail_status(run, "releasing in step", s, &error);
     return same;
+}
+
+/* Gives Muster's pinned memory back; no buffer is in it any more. */
+static bool free_pinned(execution *run, uint32_t b) {
+    muster_error error;
+    if (!run->host[b] || run->scenario->buffer[b].memory != SC_PINNED) return true;
+    void *memory = run->host[b];
+    run->host[b] = NULL;
+    return muster_host_free(run->executor->runtime, memory, &error) == MUSTER_OK ||
+           sc_fail_status(run, "freeing the pinned memory of buffer", b, &error);
 }
 
 /* Runs and graphs go on using the buffer; nothing that is built later may name it. */
 static bool do_destroy(execution *run, uint32_t s) {
     const sc_step *step = &run->scenario->step[s];
     for (uint32_t g = 0; g < run->scenario->graph_count; g++)
-        if (!run->graph[g] && !build_graph(run, g)) return false;
+        if (!run->graph[g] && !sc_build_graph(run, g)) return false;
     muster_buffer_destroy(run->buffer[step->buffer]);
     run->buffer[step->buffer] = NULL;
-    add_count(run, &run->executor->counts->destroyed_in_use);
+    if (step->seed % 2 && !free_pinned(run, step->buffer)) return false; /* at once, or when all is over */
+    sc_add_count(run, &run->executor->counts->destroyed_in_use);
     return true;
 }
 
@@ -327,20 +348,22 @@ static bool do_release(execution *run, uint32_t s) {
     muster_error error;
     /* The last moment that the range is ours: nothing else may have touched it meanwhile. */
     if (acquired->access != MUSTER_WRITE &&
-        !compare(run, "released in step", s, acquired->offset, pointer,
-                 run->expected->acquired[run->scenario->step[s].of], acquired->bytes))
+        !sc_compare(run, "released in step", s, acquired->offset, pointer,
+                    run->expected->acquired[run->scenario->step[s].of], acquired->bytes))
         return false;
     if (acquired->access != MUSTER_READ) sc_user_write(acquired, run->scenario->buffer[acquired->buffer].kind, pointer);
     run->pointer[run->scenario->step[s].of] = NULL;
     if (muster_buffer_release(run->buffer[acquired->buffer], pointer, &error) != MUSTER_OK)
-        return fail_status(run, "releasing in step", s, &error);
+        return sc_fail_status(run, "releasing in step", s, &error);
     return true;
 }
 
 static bool wait_for(execution *run, uint32_t submit) {
+    uint32_t into = run->scenario->step[submit].into;
     muster_error error;
+    if (!run->run[submit] || (into && !run->closed[into - 1])) return true; /* it was refused; shrunk */
     if (muster_run_wait(run->run[submit], run->executor->timeout_ns, &error) != MUSTER_OK)
-        return fail_status(run, "waiting for the run of step", submit, &error);
+        return sc_fail_status(run, "waiting for the run of step", submit, &error);
     return true;
 }
 
@@ -367,15 +390,17 @@ static bool do_step(execution *run, uint32_t s) {
         case SC_RELEASE: return do_release(run, s);
         case SC_TRY: return do_try(run, s);
         case SC_DESTROY: return do_destroy(run, s);
+        case SC_CLOSE: return close_run(run, run->scenario->step[s].into);
+        case SC_STOP: return sc_do_stop(run, s);
         default: return true;
     }
 }
 
 static void count_early(execution *run, sc_step_kind kind) {
     sc_counts *counts = run->executor->counts;
-    add_count(run, &counts->early);
-    if (kind == SC_SUBMIT) add_count(run, &counts->early_submits);
-    if (kind == SC_ACQUIRE) add_count(run, &counts->early_acquires);
+    sc_add_count(run, &counts->early);
+    if (kind == SC_SUBMIT) sc_add_count(run, &counts->early_submits);
+    if (kind == SC_ACQUIRE) sc_add_count(run, &counts->early_acquires);
 }
 
 typedef struct worker {
@@ -405,20 +430,56 @@ static void *work(void *argument) {
 
 /* -------------------------------------------------------------------------------------------------------- the whole -- */
 
+static bool make_host(execution *run, uint32_t b) {
+    const sc_buffer *buffer = &run->scenario->buffer[b];
+    muster_runtime *runtime = run->executor->runtime;
+    muster_error error;
+    void *memory = NULL;
+    if (buffer->memory == SC_PINNED) {
+        if (muster_host_alloc(runtime, buffer->bytes, &memory, &error) != MUSTER_OK)
+            return sc_fail_status(run, "allocating pinned memory for buffer", b, &error);
+    } else if (posix_memalign(&memory, 4096, buffer->bytes) != 0) {
+        return sc_fail(run, false, "out of memory");
+    }
+    run->host[b] = memory;
+    if (buffer->memory != SC_PAGEABLE) sc_add_count(run, &run->executor->counts->pinned);
+    if (buffer->memory == SC_REGISTERED && muster_host_register(runtime, memory, buffer->bytes, &error) != MUSTER_OK) {
+        free(memory);
+        run->host[b] = NULL;
+        return sc_fail_status(run, "registering the memory of buffer", b, &error);
+    }
+    sc_first_content(buffer, memory);
+    return true;
+}
+
 static bool make_buffers(execution *run) {
+    muster_error error;
     for (uint32_t b = 0; b < run->scenario->buffer_count; b++) {
         const sc_buffer *buffer = &run->scenario->buffer[b];
-        muster_error error;
-        if (buffer->host) {
-            run->host[b] = malloc(buffer->bytes);
-            if (!run->host[b]) return fail(run, false, "out of memory");
-            sc_first_content(buffer, run->host[b]);
-        }
+        if (buffer->host && !make_host(run, b)) return false;
         if (muster_buffer_create(run->executor->runtime, buffer->bytes, run->host[b], &run->buffer[b], &error) !=
             MUSTER_OK)
-            return fail_status(run, "creating buffer", b, &error);
+            return sc_fail_status(run, "creating buffer", b, &error);
     }
+    for (uint32_t n = 0; n < run->scenario->open_count; n++)
+        if (muster_run_open(run->executor->runtime, &run->open[n], &error) != MUSTER_OK)
+            return sc_fail_status(run, "opening run", n, &error);
     return true;
+}
+
+/* All that used the buffers is gone. */
+static bool free_buffers(execution *run) {
+    bool ok = true;
+    for (uint32_t b = 0; b < run->scenario->buffer_count; b++) {
+        muster_error error;
+        muster_buffer_destroy(run->buffer[b]);
+        ok &= free_pinned(run, b);
+        if (run->host[b] && run->scenario->buffer[b].memory == SC_REGISTERED &&
+            muster_host_unregister(run->executor->runtime, run->host[b], &error) != MUSTER_OK)
+            ok = sc_fail_status(run, "unregistering the memory of buffer", b, &error);
+        free(run->host[b]);
+    }
+    return ok;
 }
 
 static bool run_steps(execution *run) {
@@ -433,7 +494,7 @@ static bool run_steps(execution *run) {
             break;
         }
         if (pthread_create(&thread[started], NULL, work, &worker[started]) != 0) {
-            fail(run, false, "cannot start a thread");
+            sc_fail(run, false, "cannot start a thread");
             break;
         }
     }
@@ -449,8 +510,9 @@ static bool check_results(execution *run, uint32_t s) {
         muster_job_result result = {.struct_size = sizeof result};
         muster_error error;
         if (job->dropped) continue;
-        if (muster_run_job_result(run->run[s], run->job_id[step->graph][j], &result, &error) != MUSTER_OK)
-            return fail_status(run, "asking for the result of job", j, &error);
+        if (muster_run_job_result(run->run[s], run->first[s] + run->job_id[step->graph][j], &result, &error) !=
+            MUSTER_OK)
+            return sc_fail_status(run, "asking for the result of job", j, &error);
         const uint32_t slices[3] = {job->grid.x, job->grid.y ? job->grid.y : 1, job->grid.z ? job->grid.z : 1};
         /* Unlike devices have up to four parts each, or none. */
         bool cut = job->sharded && sc_op_entry(job->op);
@@ -462,9 +524,9 @@ static bool check_results(execution *run, uint32_t s) {
         uint32_t least = cut && job->max_shards ? most : 1;
         if (result.status != MUSTER_OK || (job->pin >= 0 && result.device != job->pin) || result.shards > most ||
             result.shards < least || result.device >= (int)run->scenario->devices)
-            return fail(run, false,
-                        "the result of job %" PRIu32 " in step %" PRIu32 " is %s on device %d in %" PRIu32 " shards", j,
-                        s, muster_status_name(result.status), result.device, result.shards);
+            return sc_fail(run, false,
+                           "the result of job %" PRIu32 " in step %" PRIu32 " is %s on device %d in %" PRIu32 " shards",
+                           j, s, muster_status_name(result.status), result.device, result.shards);
     }
     return true;
 }
@@ -480,6 +542,11 @@ static bool finish(execution *run) {
     /* Half of the scenarios read their buffers while runs are unfinished, and so test that acquire waits. */
     for (int late = 0; late < 2; late++) {
         if ((scenario->seed & 1) == (uint64_t)late) {
+            for (uint32_t n = 1; n <= scenario->open_count; n++)
+                if (!close_run(run, n)) return false;
+            for (uint32_t n = 0; n < scenario->open_count; n++)
+                if (muster_run_wait(run->open[n], run->executor->timeout_ns, &error) != MUSTER_OK)
+                    return sc_fail_status(run, "waiting for open run", n, &error);
             for (uint32_t s = 0; s < scenario->step_count; s++)
                 if (run->run[s] && (!wait_for(run, s) || !check_results(run, s))) return false;
         } else {
@@ -489,8 +556,8 @@ static bool finish(execution *run) {
                 if (!run->buffer[b]) continue; /* destroyed */
                 if (muster_buffer_acquire(run->buffer[b], 0, bytes, MUSTER_READ, run->executor->timeout_ns, &pointer,
                                           &error) != MUSTER_OK)
-                    return fail_status(run, "acquiring at the end buffer", b, &error);
-                bool same = compare(run, "at the end buffer", b, 0, pointer, run->expected->final[b], bytes);
+                    return sc_fail_status(run, "acquiring at the end buffer", b, &error);
+                bool same = sc_compare(run, "at the end buffer", b, 0, pointer, run->expected->final[b], bytes);
                 muster_buffer_release(run->buffer[b], pointer, NULL);
                 if (!same) return false;
             }
@@ -502,6 +569,8 @@ static bool finish(execution *run) {
 /* After a failure runs may be unfinished and an acquisition open: give the range back and let them end, so that host
  * memory can be freed. */
 static void quiesce(execution *run) {
+    for (uint32_t n = 0; n < SC_MAX_OPEN; n++)
+        if (run->open[n]) muster_run_close(run->open[n], NULL);
     for (uint32_t s = 0; s < run->scenario->step_count; s++)
         if (run->pointer[s]) muster_buffer_release(run->buffer[run->scenario->step[s].buffer], run->pointer[s], NULL);
     for (uint32_t s = 0; s < run->scenario->step_count; s++) {
@@ -533,12 +602,11 @@ bool scenario_execute(const sc_executor *executor, const scenario *scenario, con
     bool ok = make_buffers(run) && run_steps(run) && finish(run);
     if (!ok) quiesce(run);
     if (failure->hang) return false; /* everything may still be in use: leak it, the caller stops */
-    for (uint32_t s = 0; s < scenario->step_count; s++) muster_run_destroy(run->run[s]);
+    for (uint32_t s = 0; s < scenario->step_count; s++)
+        if (!scenario->step[s].into) muster_run_destroy(run->run[s]);
+    for (uint32_t n = 0; n < SC_MAX_OPEN; n++) muster_run_destroy(run->open[n]);
     for (uint32_t g = 0; g < scenario->graph_count; g++) muster_graph_destroy(run->graph[g]);
-    for (uint32_t b = 0; b < scenario->buffer_count; b++) {
-        muster_buffer_destroy(run->buffer[b]);
-        free(run->host[b]);
-    }
+    ok &= free_buffers(run);
     pthread_cond_destroy(&run->turned);
     pthread_mutex_destroy(&run->lock);
     free(run);

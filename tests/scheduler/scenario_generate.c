@@ -7,6 +7,7 @@ typedef struct generator {
     uint64_t state;
     uint32_t largest_bytes;
     bool destroyed[SC_MAX_BUFFERS];
+    uint32_t stops;
     scenario *out;
 } generator;
 
@@ -44,6 +45,7 @@ static void generate_buffers(generator *gen) {
         if (b == 0 && buffer->bytes < 512) buffer->bytes += 512; /* room for any operation */
         if (buffer->kind != SC_RAW || !chance(gen, 15)) buffer->bytes = (buffer->bytes + 7) & ~7u;
         buffer->host = chance(gen, 60);
+        if (buffer->host && chance(gen, 40)) buffer->memory = chance(gen, 70) ? SC_PINNED : SC_REGISTERED;
         buffer->seed = sc_random(&gen->state);
     }
 }
@@ -301,7 +303,18 @@ static sc_step *add_step(generator *gen, sc_step_kind kind) {
     return step;
 }
 
-static void add_submit(generator *gen) { add_step(gen, SC_SUBMIT)->graph = below(gen, gen->out->graph_count); }
+static void add_submit(generator *gen) {
+    sc_step *step = add_step(gen, SC_SUBMIT);
+    step->graph = below(gen, gen->out->graph_count);
+    if (gen->out->open_count && chance(gen, 50))
+        step->into = 1 + below(gen, gen->out->open_count);
+    else if (chance(gen, 15))
+        step->limit = (sc_limit)(SC_FAR + below(gen, 2));
+}
+
+static void add_close(generator *gen) {
+    if (gen->out->open_count) add_step(gen, SC_CLOSE)->into = 1 + below(gen, gen->out->open_count);
+}
 
 static void add_set(generator *gen) {
     uint32_t graph = below(gen, gen->out->graph_count), job = below(gen, gen->out->graph[graph].job_count);
@@ -356,6 +369,22 @@ static void add_try(generator *gen) {
     step->of = sc_step_holder(gen->out, index, step->buffer, step->access);
 }
 
+/* Of a graph that writes to nothing which is destroyed: its content could not be replaced. */
+static void add_stop(generator *gen) {
+    uint32_t index = gen->out->step_count;
+    uint8_t uses[SC_MAX_BUFFERS];
+    if (gen->stops == SC_MAX_STOPS) return;
+    sc_step *step = add_step(gen, SC_STOP);
+    step->graph = below(gen, gen->out->graph_count);
+    step->into = chance(gen, 30);
+    step->by_deadline = chance(gen, 50);
+    step->patience_ns = chance(gen, 30) ? 0 : below(gen, 1u << (10 + below(gen, 12)));
+    sc_graph_uses(&gen->out->graph[step->graph], uses);
+    bool whole = true;
+    for (uint32_t b = 0; b < gen->out->buffer_count; b++) whole &= !gen->destroyed[b] || !(uses[b] & MUSTER_WRITE);
+    if (keep_step(gen, whole && !sc_step_would_block(gen->out, index))) gen->stops++;
+}
+
 static void add_destroy(generator *gen) {
     uint32_t index = gen->out->step_count;
     sc_step *step = add_step(gen, SC_DESTROY);
@@ -384,7 +413,7 @@ static void add_acquisition(generator *gen, uint32_t depth) {
 }
 
 static void add_any_step(generator *gen, uint32_t depth) {
-    uint32_t dice = below(gen, 20);
+    uint32_t dice = below(gen, 24);
     if (dice < 8)
         add_submit(gen);
     else if (dice < 11)
@@ -393,10 +422,14 @@ static void add_any_step(generator *gen, uint32_t depth) {
         add_acquisition(gen, depth);
     else if (dice < 18)
         add_try(gen);
-    else if (dice < 19 || chance(gen, 80))
+    else if (dice < 19)
         add_wait(gen);
+    else if (dice < 20)
+        chance(gen, 80) ? add_wait(gen) : add_destroy(gen);
+    else if (dice < 22)
+        add_stop(gen);
     else
-        add_destroy(gen);
+        add_close(gen);
 }
 
 /* Between an acquire and its release. */
@@ -421,6 +454,7 @@ void scenario_generate(uint64_t seed, uint32_t devices, uint32_t largest_bytes, 
     out->seed = seed;
     out->devices = devices;
     out->threads = chance(&gen, 50) ? 1 : 2 + below(&gen, SC_MAX_THREADS - 1);
+    out->open_count = chance(&gen, 50) ? 1 + below(&gen, SC_MAX_OPEN) : 0;
     generate_buffers(&gen);
     out->graph_count = 1 + below(&gen, SC_MAX_GRAPHS);
     for (uint32_t g = 0; g < out->graph_count; g++) generate_graph(&gen, &out->graph[g]);

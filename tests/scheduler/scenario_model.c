@@ -26,6 +26,11 @@ void sc_user_write(const sc_step *step, sc_kind kind, uint8_t *bytes) {
     }
 }
 
+void sc_stop_write(const sc_step *step, const sc_buffer *buffer, uint32_t index, uint8_t *bytes) {
+    sc_step whole = {.access = MUSTER_WRITE, .bytes = buffer->bytes, .seed = step->seed + index};
+    sc_user_write(&whole, buffer->kind, bytes);
+}
+
 void sc_set_value(const sc_step *step, sc_job *job) {
     uint64_t state = step->seed;
     if (job->op == SC_WEIGHTED)
@@ -34,11 +39,21 @@ void sc_set_value(const sc_step *step, sc_job *job) {
         job->scalar = (uint32_t)sc_random(&state);
 }
 
+static bool allocate_stopped(const scenario *scenario, const sc_step *step, uint8_t *stopped[SC_MAX_BUFFERS]) {
+    uint8_t uses[SC_MAX_BUFFERS];
+    sc_graph_uses(&scenario->graph[step->graph], uses);
+    for (uint32_t b = 0; b < scenario->buffer_count; b++)
+        if (uses[b] && !(stopped[b] = malloc(scenario->buffer[b].bytes))) return false;
+    return true;
+}
+
 static bool allocate(const scenario *scenario, sc_expected *expected) {
+    uint32_t stops = 0;
     for (uint32_t b = 0; b < scenario->buffer_count; b++)
         if (!(expected->final[b] = malloc(scenario->buffer[b].bytes))) return false;
     for (uint32_t s = 0; s < scenario->step_count; s++) {
         const sc_step *step = &scenario->step[s];
+        if (step->kind == SC_STOP && !allocate_stopped(scenario, step, expected->stopped[stops++])) return false;
         bool reads = step->kind == SC_ACQUIRE ? step->access != MUSTER_WRITE : step->kind == SC_TRY;
         if (reads && !step->dropped)
             if (!(expected->acquired[s] = malloc(step->bytes))) return false;
@@ -46,12 +61,26 @@ static bool allocate(const scenario *scenario, sc_expected *expected) {
     return true;
 }
 
+/* What comes of a stopped run is known to those who see which of its jobs ran; afterwards it is what the host has written. */
+static void model_stop(const scenario *state, uint32_t s, sc_expected *expected) {
+    const sc_step *step = &state->step[s];
+    uint8_t uses[SC_MAX_BUFFERS];
+    sc_graph_uses(&state->graph[step->graph], uses);
+    uint8_t **before = expected->stopped[sc_stop_index(state, s)];
+    for (uint32_t b = 0; b < state->buffer_count; b++) {
+        if (uses[b]) memcpy(before[b], expected->final[b], state->buffer[b].bytes);
+        if (uses[b] & MUSTER_WRITE) sc_stop_write(step, &state->buffer[b], b, expected->final[b]);
+    }
+}
+
 static void model_step(scenario *state, uint32_t s, sc_expected *expected) {
     const sc_step *step = &state->step[s];
     sc_graph *graph = &state->graph[step->graph];
     uint8_t *range = expected->final[step->buffer] + step->offset;
     switch (step->kind) {
+        case SC_STOP: model_stop(state, s, expected); break;
         case SC_SUBMIT:
+            if (step->into && sc_is_closed(state, step->into, s)) break;
             for (uint32_t j = 0; j < graph->job_count; j++)
                 if (!graph->job[j].dropped) sc_model_job(&graph->job[j], expected->final);
             break;
@@ -85,5 +114,7 @@ bool scenario_model(const scenario *scenario, sc_expected *expected) {
 void sc_expected_free(sc_expected *expected) {
     for (uint32_t b = 0; b < SC_MAX_BUFFERS; b++) free(expected->final[b]);
     for (uint32_t s = 0; s < SC_MAX_STEPS; s++) free(expected->acquired[s]);
+    for (uint32_t n = 0; n < SC_MAX_STOPS; n++)
+        for (uint32_t b = 0; b < SC_MAX_BUFFERS; b++) free(expected->stopped[n][b]);
     memset(expected, 0, sizeof *expected);
 }

@@ -46,7 +46,17 @@ static void print_step(const scenario *scenario, uint32_t index, FILE *file) {
     const sc_step *step = &scenario->step[index];
     fprintf(file, "  step %" PRIu32 " (thread %" PRIu32 "%s): ", index, step->thread, step->early ? ", early" : "");
     switch (step->kind) {
-        case SC_SUBMIT: fprintf(file, "submit graph %" PRIu32, step->graph); break;
+        case SC_SUBMIT:
+            fprintf(file, "submit graph %" PRIu32, step->graph);
+            if (step->into) fprintf(file, " into open run %" PRIu32, step->into);
+            if (step->limit)
+                fprintf(file, ", with a deadline that %s", step->limit == SC_FAR ? "is far" : "is taken back");
+            break;
+        case SC_CLOSE: fprintf(file, "close open run %" PRIu32, step->into); break;
+        case SC_STOP:
+            fprintf(file, "submit graph %" PRIu32 "%s and ", step->graph, step->into ? " into an open run" : "");
+            fprintf(file, "%s %" PRIu64 " ns", step->by_deadline ? "give it" : "cancel it after", step->patience_ns);
+            break;
         case SC_SET: fprintf(file, "set the value of graph %" PRIu32 " job %" PRIu32, step->graph, step->job); break;
         case SC_ACQUIRE:
         case SC_TRY:
@@ -68,11 +78,13 @@ static void print_step(const scenario *scenario, uint32_t index, FILE *file) {
 
 void scenario_print(const scenario *scenario, FILE *file) {
     static const char *const kinds[] = {"raw", "f32", "f64"};
+    static const char *const memories[SC_MEMORIES] = {", host memory", ", pinned memory", ", registered memory"};
     fprintf(file, "scenario seed %" PRIu64 ", %" PRIu32 " devices, %" PRIu32 " threads\n", scenario->seed,
             scenario->devices, scenario->threads);
     for (uint32_t b = 0; b < scenario->buffer_count; b++)
         fprintf(file, "  b%" PRIu32 ": %" PRIu32 " bytes, %s%s\n", b, scenario->buffer[b].bytes,
-                kinds[scenario->buffer[b].kind], scenario->buffer[b].host ? ", host memory" : ", zeros");
+                kinds[scenario->buffer[b].kind],
+                scenario->buffer[b].host ? memories[scenario->buffer[b].memory] : ", zeros");
     for (uint32_t g = 0; g < scenario->graph_count; g++) {
         const sc_graph *graph = &scenario->graph[g];
         bool empty = true;

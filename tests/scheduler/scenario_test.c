@@ -49,16 +49,21 @@ static void everything_is_generated(void **state) {
     scenario *scenario = new_scenario();
     uint32_t operations[SC_OP_COUNT] = {0}, sharded[SC_OP_COUNT] = {0}, steps[SC_STEP_KINDS] = {0}, access[4] = {0};
     uint32_t pinned = 0, backward = 0, short_slices = 0, axis[3] = {0}, threads[SC_MAX_THREADS + 1] = {0}, empty = 0;
-    uint32_t early = 0, held_tries = 0, nested = 0;
+    uint32_t early = 0, held_tries = 0, nested = 0, parts = 0, late_parts = 0, limits[3] = {0}, stops[2][2] = {{0}};
+    uint32_t memory[SC_MEMORIES] = {0};
     for (uint64_t seed = 0; seed < 500; seed++) {
         scenario_generate(seed, 4, 0, scenario);
         threads[scenario->threads]++;
+        for (uint32_t b = 0; b < scenario->buffer_count; b++) memory[scenario->buffer[b].memory]++;
         for (uint32_t s = 0; s < scenario->step_count; s++) {
             const sc_step *step = &scenario->step[s];
             steps[step->kind]++;
             early += step->early;
             held_tries += step->kind == SC_TRY && step->of != SC_NO_STEP;
             nested += s && step->kind == SC_ACQUIRE && scenario->step[s - 1].kind == SC_ACQUIRE;
+            if (step->kind == SC_SUBMIT && step->into) sc_is_closed(scenario, step->into, s) ? late_parts++ : parts++;
+            if (step->kind == SC_SUBMIT) limits[step->limit]++;
+            if (step->kind == SC_STOP) stops[step->into][step->by_deadline]++;
             if (scenario->step[s].kind == SC_ACQUIRE) access[scenario->step[s].access]++;
         }
         for (uint32_t g = 0; g < scenario->graph_count; g++) {
@@ -82,6 +87,9 @@ static void everything_is_generated(void **state) {
         if (sc_op_entry((sc_op)op)) assert_true(sharded[op] > 5);
     }
     for (int kind = 0; kind < SC_STEP_KINDS; kind++) assert_true(steps[kind] > (kind == SC_DESTROY ? 20 : 100));
+    for (int m = 0; m < SC_MEMORIES; m++) assert_true(memory[m] > 100);
+    assert_true(parts > 300 && late_parts > 30 && limits[SC_FAR] > 50 && limits[SC_TAKEN_BACK] > 50);
+    for (int into = 0; into < 2; into++) assert_true(stops[into][0] > 20 && stops[into][1] > 20);
     assert_true(early > 300 && held_tries > 50 && nested > 30);
     for (int a = 0; a < 3; a++) assert_true(axis[a] > 50 && access[a + 1] > 50);
     for (int t = 1; t <= SC_MAX_THREADS; t++) assert_true(threads[t] > 20);
@@ -283,6 +291,48 @@ static void steps_that_could_wait_for_ever_are_found(void **state) {
     free(scenario);
 }
 
+/* Waiting for a part of an open run waits for all of that. */
+static void waits_for_open_runs_are_checked(void **state) {
+    (void)state;
+    scenario *scenario = new_scenario();
+    memset(scenario, 0, sizeof *scenario);
+    *scenario = (struct scenario){.devices = 1,
+                                  .threads = 1,
+                                  .buffer_count = 2,
+                                  .graph_count = 2,
+                                  .open_count = 1,
+                                  .buffer = {{.bytes = 8}, {.bytes = 8}}};
+    for (uint32_t g = 0; g < 2; g++)
+        scenario->graph[g] = (sc_graph){
+            .job_count = 1,
+            .job = {{.op = SC_FILL, .range_count = 1, .range = {{.buffer = g, .bytes = 8, .access = MUSTER_WRITE}}}}};
+    sc_step *step = scenario->step;
+    step[0] = (sc_step){.kind = SC_ACQUIRE, .buffer = 1, .bytes = 8, .access = MUSTER_READ, .of = SC_NO_STEP};
+    step[1] = (sc_step){.kind = SC_SUBMIT, .graph = 0, .into = 1};
+    step[2] = (sc_step){.kind = SC_WAIT, .of = 1};
+    step[3] = (sc_step){.kind = SC_RELEASE, .of = 0};
+    scenario->step_count = 4;
+    assert_string_equal(sc_steps_check(scenario), "a step may wait for a release after it"); /* it is not closed */
+    step[4] = step[3];
+    step[3] = step[2];
+    step[2] = (sc_step){.kind = SC_CLOSE, .into = 1};
+    scenario->step_count = 5;
+    assert_null(sc_steps_check(scenario));
+    step[5] = step[4];
+    step[4] = step[3];
+    step[3] = step[2];
+    step[2] = (sc_step){.kind = SC_SUBMIT, .graph = 1, .into = 1}; /* its other part waits for the release */
+    scenario->step_count = 6;
+    assert_string_equal(sc_steps_check(scenario), "a step may wait for a release after it");
+    step[2] = (sc_step){.kind = SC_STOP, .graph = 1};
+    assert_string_equal(sc_steps_check(scenario), "a step may wait for a release after it");
+    step[2].graph = 0;
+    assert_null(sc_steps_check(scenario));
+    step[0].into = 2;
+    assert_string_equal(sc_steps_check(scenario), "a step names no open run");
+    free(scenario);
+}
+
 /* What a job needs, by hand. */
 static void needed_memory_is_counted(void **state) {
     (void)state;
@@ -313,6 +363,7 @@ int main(void) {
         cmocka_unit_test(a_seed_gives_the_same_scenario),
         cmocka_unit_test(everything_is_generated),
         cmocka_unit_test(steps_that_could_wait_for_ever_are_found),
+        cmocka_unit_test(waits_for_open_runs_are_checked),
         cmocka_unit_test(needed_memory_is_counted),
         cmocka_unit_test(leaving_out_a_job_shows),
         cmocka_unit_test(swapping_conflicting_neighbours_shows),
