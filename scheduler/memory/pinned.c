@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "scheduler/memory/buffer.h"
+#include "scheduler/runtime/host.h"
 #include "scheduler/runtime/runtime.h"
 #include "scheduler/runtime/wait.h"
 
@@ -360,7 +361,7 @@ muster_status muster_host_free(muster_runtime *runtime, void *pointer, muster_er
     return status;
 }
 
-/* Finds the block and takes it. Workers may not have let go yet of the buffers of runs that have ended: *again. */
+/* Finds the block and takes it. Whoever ended a run, a worker or the host thread, may not have let go of its buffers yet: *again. */
 static muster_status take_registered(mu_pinned *pinned, const void *pointer, mu_host_block **block, bool *again,
                                      muster_error *error) {
     *again = false;
@@ -388,6 +389,7 @@ muster_status muster_host_unregister(muster_runtime *runtime, void *pointer, mus
     status = take_registered(&runtime->pinned, pointer, &block, &again, error);
     if (again) {
         mu_actors_pass(runtime);
+        mu_host_pass(runtime, MU_UNPIN_WAIT_NS);
         status = take_registered(&runtime->pinned, pointer, &block, &again, error);
     }
     if (!status) return_block(runtime, block);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "scheduler/runtime/runtime.h"
+#include "scheduler/runtime/wait.h"
 
 struct mu_host {
     mu_mailbox mailbox;
@@ -60,6 +61,46 @@ void mu_host_destroy(mu_host *host) {
 
 void mu_host_post(muster_runtime *runtime, mu_host_call *call) {
     mu_mailbox_post(&runtime->host->mailbox, &call->message);
+}
+
+/* Shared by the waiter and the call, whoever is last frees it. */
+typedef struct pass_call {
+    mu_host_call call;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool passed, left; /* by the host thread; by the waiter */
+} pass_call;
+
+static void free_pass(pass_call *pass) {
+    pthread_cond_destroy(&pass->changed);
+    pthread_mutex_destroy(&pass->lock);
+    mu_free(pass);
+}
+
+static void pass_by(mu_host_call *call) {
+    pass_call *pass = (pass_call *)call;
+    pthread_mutex_lock(&pass->lock);
+    pass->passed = true;
+    bool last = pass->left;
+    pthread_cond_signal(&pass->changed);
+    pthread_mutex_unlock(&pass->lock);
+    if (last) free_pass(pass);
+}
+
+void mu_host_pass(muster_runtime *runtime, uint64_t timeout_ns) {
+    pass_call *pass = mu_host_is_current(runtime) ? NULL : mu_alloc_zeroed(1, sizeof *pass);
+    if (!pass) return;
+    uint64_t deadline_ns = mu_deadline_ns(timeout_ns);
+    pass->call.run = pass_by;
+    pthread_mutex_init(&pass->lock, NULL);
+    mu_cond_init(&pass->changed);
+    mu_host_post(runtime, &pass->call);
+    pthread_mutex_lock(&pass->lock);
+    while (!pass->passed && mu_cond_wait_until(&pass->changed, &pass->lock, deadline_ns)) continue;
+    bool last = pass->passed;
+    pass->left = true;
+    pthread_mutex_unlock(&pass->lock);
+    if (last) free_pass(pass);
 }
 
 bool mu_host_is_current(const muster_runtime *runtime) { return pthread_equal(pthread_self(), runtime->host->thread); }

@@ -1,5 +1,5 @@
 /* The host thread: one per runtime, which runs what is the application's and may take its time. Host jobs, and whatever
- * tells the application that something has ended. Workers post to it and go on; nothing of ours ever waits for it.
+ * tells the application that something has ended. Workers post to it and go on; nothing of ours waits for it without limit.
  *
  * It starts with the runtime and is stopped when every run has ended; it sleeps while it has nothing to do. */
 #ifndef MUSTER_SCHEDULER_RUNTIME_HOST_H
@@ -27,6 +27,10 @@ void mu_host_destroy(mu_host *host);
 /* Any thread, the host thread included; never blocks, allocates or fails. Calls run one after the other, those of one poster in
  * the order of its posting; what the poster wrote before is visible to the call. */
 void mu_host_post(muster_runtime *runtime, mu_host_call *call);
+
+/* Returns when the host thread has done what was posted to it before, at most timeout_ns later, for a call may take its time; at once
+ * from the host thread itself, or without memory for it. Blocks. */
+void mu_host_pass(muster_runtime *runtime, uint64_t timeout_ns);
 
 /* Whether the caller is in a call of this runtime's host thread. */
 bool mu_host_is_current(const muster_runtime *runtime);
