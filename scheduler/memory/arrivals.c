@@ -85,6 +85,17 @@ static void begin_staged(mu_actor *actor, mu_arrival *arrival) {
     mu_staging_begin(actor->staging, &arrival->staged);
 }
 
+/* Some of the rows may be on the lane: it ends behind them, and then fails, or, when it was the source that was lost, is looked for anew.
+ * False: nothing is on the lane. */
+static bool ends_behind_rows(mu_arrival *arrival, muster_status status, const muster_error *error) {
+    if (arrival->area.rows <= 1) return false;
+    if (muster_status_recovery(status) == MUSTER_RECOVERY_DEVICE_LOST)
+        arrival->lost = true;
+    else
+        arrival->failure = *error;
+    return true;
+}
+
 /* The copy itself. What fails after the copy is on the lane loses the device: it is under way in memory that would count as free. */
 static muster_status begin(mu_actor *actor, mu_arrival *arrival, const mu_incoming *from, muster_error *error) {
     bool from_host = from->source == MUSTER_ANY_DEVICE && !from->zero;
@@ -93,7 +104,7 @@ static muster_status begin(mu_actor *actor, mu_arrival *arrival, const mu_incomi
         return MUSTER_OK;
     }
     muster_status status = mu_incoming_copy(actor, arrival->buffer, arrival->instance, from, error);
-    if (status) return status;
+    if (status && !ends_behind_rows(arrival, status, error)) return status;
     status = put_behind_lane(actor, arrival, error);
     if (status) mu_actor_lose(actor, error);
     return status;
@@ -226,7 +237,7 @@ bool mu_arrivals_poll(mu_actor *actor) {
         /* The tasks look again what there is when it came out of an epoch of a lost device that was not done. */
         bool known = true;
         if (arrival->source && !actor->lost)
-            arrival->lost = !mu_loss_is_good(actor->runtime, arrival->from, arrival->stamp, &known);
+            arrival->lost |= !mu_loss_is_good(actor->runtime, arrival->from, arrival->stamp, &known);
         if (!known) break;
         actor->arrivals.first = arrival->next;
         if (!arrival->next) actor->arrivals.last = NULL;

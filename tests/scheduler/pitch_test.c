@@ -499,6 +499,65 @@ static void only_the_columns_of_a_failed_shard_are_lost(void **state) {
     fixture_close(&m.fixture);
 }
 
+/* Columns of device 0 are brought to device 1 row by row, behind a long copy, and one row is refused; the buffer is given up at once.
+ * `calls`: copies of either kind before, when nothing fails, and which fail then. */
+static void bring_columns(uint64_t seed, bool fails, uint64_t calls[2]) {
+    enum { LONG_BYTES = 64 * MIB };
+    const shape s = {.pitch = 16, .width = 16, .rows = 5, .words = 80, .threads = 8, .slices = 2, .range_words = 80};
+    uint32_t content[80] = {0};
+    char spec[FIXTURE_SPEC_BYTES];
+    void *host;
+    machine m;
+    snprintf(spec, sizeof spec,
+             "{\"seed\": %llu, \"devices\": 2, \"faults\": [{\"entry\": \"memcpy_2d_async\", \"nth\": %llu, \"code\": "
+             "\"INVALID_VALUE\"}, {\"entry\": \"memcpy_peer_async\", \"nth\": %llu, \"code\": \"INVALID_VALUE\"}]}",
+             (unsigned long long)seed, fails ? (unsigned long long)calls[0] + 1 : 1000000,
+             fails ? (unsigned long long)calls[1] + 4 : 1000000);
+    open_machine(&m, 2, spec, 0);
+    OK(muster_host_alloc(m.fixture.runtime, LONG_BYTES, &host, &reported));
+    muster_buffer *in = fixture_buffer(&m.fixture, sizeof content, content);
+    muster_buffer *out = fixture_buffer(&m.fixture, sizeof content, NULL);
+    muster_buffer *long_one = fixture_buffer(&m.fixture, LONG_BYTES, host);
+    muster_graph *graph = fixture_graph(&m.fixture), *before = fixture_graph(&m.fixture);
+    muster_arg args[10];
+    muster_dispatch dispatch = mix_columns(&m, &s, args, out, in, (mixture){.keep = false}, 0);
+    fixture_add(graph, &dispatch);
+    fixture_run(&m.fixture, graph);
+    muster_graph_destroy(graph);
+    if (!fails) {
+        calls[0] = mu_sim_calls(fixture_driver(&m.fixture), "memcpy_2d_async");
+        calls[1] = mu_sim_calls(fixture_driver(&m.fixture), "memcpy_peer_async");
+    }
+    fixture_hold(&m.fixture, 1, true);
+    OK(muster_graph_prefetch(before, long_one, 0, 0, 1, NULL, &reported));
+    muster_run *first = fixture_submit(&m.fixture, before);
+    graph = fixture_graph(&m.fixture);
+    OK(muster_graph_prefetch(graph, out, 0, 0, 1, NULL, &reported));
+    muster_run *run = fixture_submit(&m.fixture, graph);
+    muster_graph_destroy(graph);
+    muster_buffer_destroy(out);
+    mu_actors_pass(m.fixture.runtime);
+    fixture_hold(&m.fixture, 1, false);
+    muster_status status = muster_run_wait(run, fixture_wait_ns, &reported);
+    assert_int_equal(status, fails ? MUSTER_TRANSFER_FAILED : MUSTER_OK);
+    muster_run_destroy(run);
+    OK(muster_run_wait(first, fixture_wait_ns, &reported));
+    muster_run_destroy(first);
+    mu_actors_pass(m.fixture.runtime);
+    graph = fixture_graph(&m.fixture);
+    OK(muster_graph_fill(graph, in, 0, sizeof content, 5, 4, NULL, &reported));
+    fixture_run(&m.fixture, graph); /* the devices are there still */
+    fixture_close(&m.fixture);
+}
+
+static void memory_stays_under_the_rows_before_one_that_failed(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    uint64_t calls[2];
+    bring_columns(0, false, calls);
+    for (uint64_t seed = 0; seed < 8; seed++) bring_columns(seed, true, calls);
+}
+
 /* Two jobs of which the second reads across the columns of the first, and their results read home, while one allocation fails. */
 static muster_status run_short_of_memory(const machine *m, const shape *s, muster_buffer *out, muster_buffer *in,
                                          uint64_t nth, bool *hit) {
@@ -650,6 +709,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(neighbouring_columns_are_written_at_the_same_time),
         cmocka_unit_test(volumes_run_in_waves),
         cmocka_unit_test(only_the_columns_of_a_failed_shard_are_lost),
+        cmocka_unit_test(memory_stays_under_the_rows_before_one_that_failed),
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(what_cannot_be_is_refused_with_numbers),
         cmocka_unit_test(different_pitches_are_bounded),
