@@ -1,5 +1,6 @@
 /* PTX text to tokens; constant expressions; the parser's memory and its one way to fail. */
 #include <ctype.h>
+#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -165,6 +166,14 @@ static void lex_float_bits(ptx_parser *p, ptx_token *t) {
     }
 }
 
+/* PTX has points, whatever the application's locale has. */
+static double read_decimal(const char *text) {
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    double number = plain ? strtod_l(text, NULL, plain) : strtod(text, NULL);
+    if (plain) freelocale(plain);
+    return number;
+}
+
 static void lex_decimal_float(ptx_parser *p, ptx_token *t, const char *begin, const char *end) {
     char copy[512];
     size_t bytes = (size_t)(end - begin);
@@ -172,7 +181,7 @@ static void lex_decimal_float(ptx_parser *p, ptx_token *t, const char *begin, co
     memcpy(copy, begin, bytes);
     copy[bytes] = '\0';
     t->kind = PTX_TOKEN_FLOAT;
-    t->number = strtod(copy, NULL);
+    t->number = read_decimal(copy);
     t->bits = 0;
     p->cursor = end;
 }

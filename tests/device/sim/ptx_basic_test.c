@@ -1,4 +1,5 @@
 /* Ordinary kernels, as nvcc compiles them, against the same computed on the host. */
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -157,9 +158,37 @@ static void test_collatz(void **state) {
     }
 }
 
+/* An application may have set a locale whose decimal numbers have commas. It is made here, where the machine can. */
+static void test_numbers_have_points_in_every_locale(void **state) {
+    (void)state;
+    static const char text[] =
+        ".version 7.8\n.target sm_80\n.address_size 64\n"
+        ".visible .entry put(.param .u64 to)\n{\n.reg .b64 %rd<2>;\n.reg .f64 %fd<2>;\n"
+        "ld.param.u64 %rd1, [to];\nmov.f64 %fd1, 2.625;\nst.global.f64 [%rd1], %fd1;\nret;\n}\n";
+    const char *directory = getenv("TEST_TMPDIR");
+    char command[512];
+    harness own = {0};
+    if (!directory) directory = "/tmp";
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 '%s/commas.UTF-8' > /dev/null 2>&1", directory);
+    if (system(command) != 0) print_message("no locale can be made: only the one there is was tested\n");
+    setenv("LOCPATH", directory, 1);
+    setlocale(LC_ALL, "commas.UTF-8");
+    harness_load(&own, text);
+    double *to = harness_alloc(&own, sizeof *to);
+    harness_ok(&own, "put", 1, 1, &to);
+    assert_true(*to == 2.625);
+    harness_free(&own);
+    setlocale(LC_ALL, "C");
+    unsetenv("LOCPATH");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vector_add), cmocka_unit_test(test_saxpy),
-                                       cmocka_unit_test(test_scan_bytes), cmocka_unit_test(test_block_sum),
-                                       cmocka_unit_test(test_histogram),  cmocka_unit_test(test_collatz)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vector_add),
+                                       cmocka_unit_test(test_saxpy),
+                                       cmocka_unit_test(test_scan_bytes),
+                                       cmocka_unit_test(test_block_sum),
+                                       cmocka_unit_test(test_histogram),
+                                       cmocka_unit_test(test_collatz),
+                                       cmocka_unit_test(test_numbers_have_points_in_every_locale)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
