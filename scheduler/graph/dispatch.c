@@ -203,11 +203,11 @@ static bool are_good_arguments(const muster_graph *graph, const muster_dispatch 
     if (!info->parameters_known || info->parameter_count != dispatch->arg_count || !dispatch->args) return false;
     for (uint32_t i = 0; i < info->parameter_count; i++) {
         const muster_arg *arg = &dispatch->args[i];
+        if (!mu_arg_is_plain(arg)) return false;
         if (arg->kind == MUSTER_ARG_BUFFER) {
             if (info->parameter_bytes[i] != sizeof(mu_address) || !is_good_buffer(graph, arg)) return false;
             access |= (uint32_t)arg->access;
-        } else if (arg->kind != MUSTER_ARG_VALUE || arg->value_bytes != info->parameter_bytes[i] ||
-                   arg->value_bytes > sizeof arg->value.inline_bytes) {
+        } else if (arg->value_bytes != info->parameter_bytes[i] || arg->value_bytes > sizeof arg->value.inline_bytes) {
             return false;
         }
     }

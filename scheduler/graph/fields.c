@@ -77,17 +77,8 @@ static uint64_t value_of(const muster_arg *arg, size_t offset, size_t bytes) {
     return wide | narrow;
 }
 
-/* Most arguments are a plain buffer or a value; they have been looked at with one comparison. */
-static inline int is_plain(const muster_arg *a) {
-    uint64_t cutting = a->slice_bytes | a->pitch_bytes | a->slice_elements | a->total_elements | a->halo_before |
-                       a->halo_after | a->rows | (uint64_t)a->type | (uint64_t)a->reduction | (uint64_t)a->cut;
-    if (a->kind == MUSTER_ARG_BUFFER) return (cutting | a->value_bytes) == 0;
-    if (a->kind != MUSTER_ARG_VALUE) return 0;
-    return (cutting | (uint64_t)a->access | a->offset_bytes | a->bytes) == 0 && !a->buffer;
-}
-
 muster_status mu_arg_check_fields(const muster_arg *arg, uint32_t index, muster_error *error) {
-    if (is_plain(arg)) return MUSTER_OK;
+    if (mu_arg_is_plain(arg)) return MUSTER_OK;
     int class = class_of(arg);
     if (class < 0 && arg->kind == MUSTER_ARG_BUFFER)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "argument %u: %d is not a cut", index, (int)arg->cut);
