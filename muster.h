@@ -930,8 +930,9 @@ enum { MUSTER_PRIORITY_LOWEST = -7, MUSTER_PRIORITY_HIGHEST = 7 };
 /* Sets the priority of a job, MUSTER_PRIORITY_LOWEST to _HIGHEST; 0 unless it is set. Of the jobs that are ready on a device, in any run,
  * those of the highest priority are handed to it first, and within one priority those that have been ready for longest. Jobs that wait
  * for memory get it in the same order. Nothing else follows from it: what the device has been handed, up to about 2 ms of short
- * kernels, is not recalled; a job does not lend its priority to what it waits for; and a job of low priority waits as long as
- * others of higher priority keep coming, without a limit. Read-backs and host jobs run on no device and have none.
+ * kernels, is not recalled; a job does not lend its priority to what it waits for; and a job of low priority that waits for memory waits
+ * as long as others of higher priority keep coming. One that is ready does not: of some 4,096 jobs that a device is handed, one is
+ * the oldest of a lower priority, if there is any, each priority in its turn. Read-backs and host jobs run on no device and have none.
  * Errors: OUT_OF_RANGE; INVALID_ARGUMENT (a job that runs on no device); INVALID_STATE (already submitted). */
 MUSTER_API muster_status muster_graph_set_priority(muster_graph *graph, muster_job job, int32_t priority,
                                                    muster_error *error);

@@ -20,6 +20,10 @@ enum {
     /* Ready tasks that an actor looks at when another asks for work: 0.2 to 0.5 us each, with the locks of their buffers. */
     MU_STEAL_LOOKS = 256,
 
+    /* So many tasks in a row that pass others of lower priority, which are ready too; then one of those goes first. What the others lose is
+     * nothing beside it: a few milliseconds of short kernels for each. */
+    MU_PRIORITY_PASSES_MAX = 4096,
+
     /* What an enqueue callback is taken to put on the stream, which nobody counts: a library call is some launches. */
     MU_CALLBACK_CALLS = 32,
 

@@ -367,6 +367,7 @@ static bool enqueue_ready(mu_actor *actor) {
     if (actor->lost) return mu_loss_forward(actor);
     if (serial && actor->retired + 1 < actor->timeline.open) return false;
     while (actor->ready.first && !actor->lost && may_enqueue(actor, count)) {
+        mu_ready_age(actor, actor->bursts.plan.count != 0);
         mu_bursts_plan(actor);
         mu_task *task = mu_ready_take(actor);
         mu_bursts_begin(actor, task);

@@ -89,6 +89,8 @@ void mu_task_list_append_all(mu_task_list *list, mu_task_list *more); /* `more` 
 typedef struct mu_ready_levels {
     uint32_t above; /* a bit for each priority of which there are tasks, but the lowest that is there */
     mu_task *last[MUSTER_PRIORITY_HIGHEST - MUSTER_PRIORITY_LOWEST + 1]; /* where there is a bit */
+    uint32_t passes; /* tasks handed over since one of lower priority went first */
+    uint32_t turn;   /* the level of that one */
 } mu_ready_levels;
 
 /* Of an actor that may get work from others (scheduler/actor/steal.h). The worker's own, but the request while another actor has it. */

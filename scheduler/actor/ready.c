@@ -64,6 +64,21 @@ void mu_ready_forget(mu_actor *actor, const mu_task *task) {
     if (levels->last[level_of(task)] == task) levels->above &= ~(1u << level_of(task));
 }
 
+void mu_ready_promote(mu_actor *actor) {
+    mu_ready_levels *levels = &actor->ready_levels;
+    const mu_task *first = actor->ready.first;
+    levels->passes = 0;
+    uint32_t there = levels->above | 1u << level_of(actor->ready.last);
+    uint32_t lower = there & ((1u << level_of(first)) - 1);
+    if (!lower) return;
+    uint32_t next = lower & ((1u << levels->turn) - 1);
+    levels->turn = 31 - (uint32_t)__builtin_clz(next ? next : lower);
+    mu_task *before = last_before(levels, levels->turn, false), *task = (mu_task *)before->message.link.next;
+    mu_ready_take_after(actor, before);
+    task->priority = first->priority;
+    insert(actor, task, true);
+}
+
 void mu_ready_take_after(mu_actor *actor, mu_task *before) {
     mu_task_list *list = &actor->ready;
     mu_ready_levels *levels = &actor->ready_levels;

@@ -28,6 +28,14 @@ static inline mu_task *mu_ready_take(mu_actor *actor) {
     return task;
 }
 
+/* Before a task is taken to be handed over. When many have passed some of lower priority, the oldest of one of these gets the highest
+ * priority that is there, and the first place: each level in its turn, so that none waits for ever. Not while the front is `planned`. */
+void mu_ready_promote(mu_actor *actor);
+static inline void mu_ready_age(mu_actor *actor, bool planned) {
+    if (actor->ready_levels.above && ++actor->ready_levels.passes >= MU_PRIORITY_PASSES_MAX && !planned)
+        mu_ready_promote(actor);
+}
+
 /* Takes the one behind `before`; both are in the queue. */
 void mu_ready_take_after(mu_actor *actor, mu_task *before);
 

@@ -109,7 +109,76 @@ static void any_sequence_is_in_order(void **unused) {
     free(actor);
 }
 
+/* Hands over as a worker does, with new tasks of the highest level always there. */
+static void lower_priorities_get_a_turn_each(void **unused) {
+    (void)unused;
+    enum { LOW = 3, HANDED = 9 * MU_PRIORITY_PASSES_MAX };
+    static const int8_t low[LOW] = {-7, 2, -7};
+    actor = calloc(1, sizeof *actor);
+    assert_non_null(actor);
+    uint32_t at[LOW] = {0}, count = 0;
+    for (uint32_t i = 0; i < LOW; i++) {
+        tasks[i].priority = low[i];
+        mu_ready_put(actor, &tasks[i]);
+    }
+    for (uint32_t i = LOW; i < LOW + 2; i++) {
+        tasks[i].priority = 5;
+        mu_ready_put(actor, &tasks[i]);
+    }
+    for (uint32_t handed = 1; handed <= HANDED && count < LOW; handed++) {
+        bool planned = handed % 3 == 0;
+        mu_task *planned_first = actor->ready.first;
+        mu_ready_age(actor, planned);
+        if (planned) assert_ptr_equal(actor->ready.first, planned_first);
+        mu_task *task = mu_ready_take(actor);
+        if (task >= &tasks[LOW])
+            mu_ready_put(actor, task);
+        else
+            at[task - tasks] = handed, count++;
+    }
+    /* The level below first, then the lowest, whose older one comes first. */
+    assert_int_equal(count, LOW);
+    assert_in_range(at[1], MU_PRIORITY_PASSES_MAX, MU_PRIORITY_PASSES_MAX + 2);
+    assert_in_range(at[0], 2 * MU_PRIORITY_PASSES_MAX, 2 * MU_PRIORITY_PASSES_MAX + 4);
+    assert_in_range(at[2], 3 * MU_PRIORITY_PASSES_MAX, 3 * MU_PRIORITY_PASSES_MAX + 6);
+    assert_int_equal(actor->ready.count, 2);
+    assert_int_equal(actor->ready_levels.above, 0);
+    free(actor);
+}
+
+/* The order of all others stays, and what is kept about levels stays right. */
+static void promoting_moves_one_task(void **unused) {
+    (void)unused;
+    actor = calloc(1, sizeof *actor);
+    assert_non_null(actor);
+    model_count = 0;
+    for (free_count = 0; free_count < TASKS; free_count++) free_tasks[free_count] = &tasks[free_count];
+    for (uint32_t step = 0; step < STEPS / 10; step++) {
+        if (free_count && draw(3)) {
+            put_one(MUSTER_PRIORITY_HIGHEST);
+        } else if (model_count > 1 && draw(2)) {
+            mu_ready_promote(actor);
+            mu_task *first = actor->ready.first;
+            uint32_t from = 0;
+            while (model[from] != first) from++;
+            for (; from > 0; from--) model[from] = model[from - 1];
+            model[0] = first;
+            if (model_count > 1) assert_int_equal(first->priority, model[1]->priority);
+        } else {
+            mu_task *task = mu_ready_take(actor);
+            assert_ptr_equal(task, model_take());
+            if (task) free_tasks[free_count++] = task;
+        }
+        assert_equal_to_model();
+    }
+    free(actor);
+}
+
 int main(void) {
-    const struct CMUnitTest all[] = {cmocka_unit_test(any_sequence_is_in_order)};
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(any_sequence_is_in_order),
+        cmocka_unit_test(lower_priorities_get_a_turn_each),
+        cmocka_unit_test(promoting_moves_one_task),
+    };
     return cmocka_run_group_tests_name("ready", all, NULL, NULL);
 }
