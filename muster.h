@@ -1022,9 +1022,11 @@ MUSTER_API muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, m
 
 typedef struct muster_job_result {
     size_t struct_size;
-    muster_status status; /* of the job; PREDECESSOR_FAILED when it never ran because of another */
-    int device;           /* where it ran; of a sharded dispatch, its first shard; MUSTER_ANY_DEVICE if it did not */
-    uint32_t shards;      /* 1 unless sharded */
+    /* Of the job. PREDECESSOR_FAILED: it was not to run, because a job of its graph before it failed, whose results it reads, or whose
+     * inputs or results it overwrites, or which it was put after; or one that such a job depends on. */
+    muster_status status;
+    int device;      /* where it ran; of a sharded dispatch, its first shard; MUSTER_ANY_DEVICE if it did not */
+    uint32_t shards; /* 1 unless sharded */
 } muster_job_result;
 
 /* INVALID_STATE while the job has not ended. `error` describes the failure of this call, not of the job. */
