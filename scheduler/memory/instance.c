@@ -288,15 +288,36 @@ static mu_instance *replace(mu_coherence *table, int me, mu_instance *instance) 
         *link = other->next;
         other->next = replaced;
         replaced = other;
-        /* Tasks that are held for other input let go of what covers their ranges then. Nothing arrives here: that is waited for. */
-        instance->holds += other->holds;
-        other->holds = 0;
         other->changed = true; /* what a write-back of it brings to the host says nothing of what is here from now on */
     }
     instance->next = table->instances[me];
     table->instances[me] = instance;
     mu_coherence_changed(table);
     return replaced;
+}
+
+/* The content is in `instance` now. Tasks that are held for other input let go of what covers their ranges then. Nothing arrives here:
+ * that is waited for. */
+static void give_up_replaced(mu_actor *actor, mu_instance *instance, mu_instance *replaced) {
+    for (mu_instance *next; replaced; replaced = next) {
+        next = replaced->next;
+        instance->holds += replaced->holds;
+        replaced->holds = 0;
+        mu_instance_retire(actor, replaced);
+    }
+}
+
+/* Some of the content could not be moved: all of it is still where it was. */
+static void put_back(mu_actor *actor, mu_coherence *table, mu_instance *instance, mu_instance *replaced) {
+    mu_coherence_lock(table);
+    mu_instance **link = &table->instances[actor->index];
+    while (*link != instance) link = &(*link)->next;
+    *link = instance->next;
+    while (*link) link = &(*link)->next;
+    *link = replaced;
+    mu_coherence_changed(table);
+    mu_coherence_unlock(table);
+    mu_instance_retire(actor, instance);
 }
 
 mu_bind mu_instance_make(mu_task_binding *b, const mu_access *access) {
@@ -326,12 +347,11 @@ mu_bind mu_instance_make(mu_task_binding *b, const mu_access *access) {
     }
     mu_coherence_unlock(table);
     if (replaced) status = mu_bind_join_memory(b);
-    while (replaced) {
-        mu_instance *next = replaced->next;
-        move_content(b, table, instance, replaced, &status);
-        mu_instance_retire(b->actor, replaced);
-        replaced = next;
-    }
+    for (mu_instance *from = replaced; from; from = from->next) move_content(b, table, instance, from, &status);
+    if (!status)
+        give_up_replaced(b->actor, instance, replaced);
+    else
+        put_back(b->actor, table, instance, replaced);
     return status ? MU_BIND_FAILED : MU_BOUND;
 }
 

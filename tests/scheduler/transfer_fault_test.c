@@ -201,6 +201,47 @@ static void memory_stays_under_a_copy_whose_event_failed(void **state) {
     assert_int_equal(failures, 16);
 }
 
+static muster_job add_read(const fixture *fixture, muster_graph *graph, muster_buffer *out, muster_buffer *in,
+                           uint64_t bytes) {
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(fixture, "mix32"), 1, WORDS,
+                         ARGS(muster_buffer_arg(out, MUSTER_WRITE), muster_range_arg(in, MUSTER_READ, 0, bytes),
+                              muster_u32_arg(1), muster_u32_arg(0), muster_u32_arg(WORDS)));
+    return fixture_add(graph, &dispatch);
+}
+
+/* Two pieces of a buffer that is too large for a copy of the whole; a job needs them in one, and one of them cannot be moved there. */
+static void content_that_cannot_be_moved_stays_where_it_is(void **state) {
+    (void)state;
+    enum { BYTES = 40 << 20, APART = 3 << 20, PIECE = 4096 };
+    for (uint32_t nth = 1; nth <= 2; nth++) {
+        char plan[200], spec[FIXTURE_SPEC_BYTES];
+        snprintf(plan, sizeof plan, "[{\"entry\": \"memcpy_dtod_async\", \"nth\": %u, \"code\": \"INVALID_VALUE\"}]",
+                 nth);
+        fixture_planned_spec(1, plan, spec);
+        const muster_config config = {.struct_size = sizeof config, .sim = spec};
+        fixture fixture = {0};
+        fixture_open_with(&fixture, 1, &config);
+        muster_buffer *buffer = fixture_buffer(&fixture, BYTES, NULL), *out = fixture_buffer(&fixture, 4 * WORDS, NULL);
+        muster_graph *fill = fixture_graph(&fixture), *read = fixture_graph(&fixture);
+        OK(muster_graph_fill(fill, buffer, 0, PIECE, 7, 4, NULL, &reported));
+        OK(muster_graph_fill(fill, buffer, APART, PIECE, 9, 4, NULL, &reported));
+        fixture_run(&fixture, fill);
+        muster_job job = add_read(&fixture, read, out, buffer, APART + PIECE);
+        muster_run *run = fixture_submit(&fixture, read);
+        FAILS(MUSTER_TRANSFER_FAILED, "", muster_run_wait(run, fixture_wait_ns, &reported));
+        assert_int_equal(reported.job, job);
+        muster_run_destroy(run);
+        assert_int_equal(fixture_word(buffer, 0), 7);
+        assert_int_equal(fixture_word(buffer, APART / 4 + 1), 9);
+        fixture_run(&fixture, read);
+        fixture_run(&fixture, fill);
+        assert_int_equal(fixture_word(buffer, PIECE / 4 - 1), 7);
+        assert_int_equal(fixture_word(buffer, APART / 4), 9);
+        fixture_close(&fixture);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_to_a_device),
@@ -209,6 +250,7 @@ int main(void) {
         cmocka_unit_test(copies_within_a_device),
         cmocka_unit_test(fills),
         cmocka_unit_test(memory_stays_under_a_copy_whose_event_failed),
+        cmocka_unit_test(content_that_cannot_be_moved_stays_where_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
