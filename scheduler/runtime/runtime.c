@@ -142,7 +142,6 @@ static void free_runtime(muster_runtime *runtime) {
     mu_config_free(&runtime->config);
     runtime->handle.tag = MU_TAG_DEAD;
     mu_free(runtime);
-    mu_alloc_unhold();
 }
 
 static muster_status open_caches(muster_runtime *runtime, muster_error *error) {
@@ -215,6 +214,7 @@ muster_status muster_runtime_create(const muster_config *user, muster_runtime **
     if (status) {
         free_runtime(runtime);
         for (uint32_t i = 0; i < opened; i++) mu_device_close(devices[i]);
+        mu_alloc_unhold();
         return status;
     }
     mu_history_load_rates(runtime);
@@ -296,6 +296,7 @@ muster_status muster_runtime_destroy(muster_runtime *runtime, uint64_t timeout_n
     destroy_handles(runtime);
     mu_history_save_rates(runtime);
     free_runtime(runtime);
+    mu_alloc_unhold();
     return MUSTER_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Runtimes: configuration, creation and destruction, devices. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -283,6 +284,43 @@ static void the_allocator_is_fixed_while_a_runtime_lives(void **state) {
     OK(muster_set_allocator(NULL, &reported));
 }
 
+static void *allocate(void *user, void *pointer, size_t bytes) {
+    (void)user;
+    return realloc(pointer, bytes);
+}
+
+static atomic_uint frees,
+    free_to_change; /* how often memory was given back, and the allocator could have been another by then */
+
+static void release_and_try(void *user, void *pointer) {
+    const muster_allocator same = {allocate, release_and_try, user};
+    atomic_fetch_add(&frees, 1);
+    if (muster_set_allocator(&same, NULL) == MUSTER_OK) atomic_fetch_add(&free_to_change, 1);
+    free(pointer);
+}
+
+/* Also one that is not made after all: its last device is refused an event. */
+static void the_allocator_is_fixed_until_all_memory_is_back(void **state) {
+    (void)state;
+    static const char *const plans[] = {
+        "[]", "[{\"entry\": \"event_create\", \"device\": 1, \"nth\": 3, \"code\": \"INVALID_VALUE\"}]"};
+    const muster_allocator own = {allocate, release_and_try, NULL};
+    for (int fails = 0; fails < 2; fails++) {
+        char spec[FIXTURE_SPEC_BYTES];
+        muster_runtime *runtime;
+        muster_config config = {.struct_size = sizeof config, .driver = "sim", .sim = spec};
+        fixture_planned_spec(2, plans[fails], spec);
+        OK(muster_set_allocator(&own, &reported));
+        frees = free_to_change = 0;
+        muster_status status = muster_runtime_create(&config, &runtime, &reported);
+        assert_int_equal(status, fails ? MUSTER_DRIVER_ERROR : MUSTER_OK);
+        if (!status) OK(muster_runtime_destroy(runtime, fixture_wait_ns, &reported));
+        assert_true(frees > 100);
+        assert_int_equal(free_to_change, 0);
+        OK(muster_set_allocator(NULL, &reported));
+    }
+}
+
 static void the_callers_context_is_left_alone(void **state) {
     (void)state;
     fixture fixture;
@@ -403,6 +441,7 @@ int main(void) {
         cmocka_unit_test(destroy_waits_for_work_no_longer_than_asked),
         cmocka_unit_test(destroy_waits_for_unfinished_work),
         cmocka_unit_test(the_allocator_is_fixed_while_a_runtime_lives),
+        cmocka_unit_test(the_allocator_is_fixed_until_all_memory_is_back),
         cmocka_unit_test(the_callers_context_is_left_alone),
         cmocka_unit_test(an_idle_runtime_uses_no_cpu),
         cmocka_unit_test(devices_describe_themselves),
