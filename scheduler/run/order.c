@@ -121,9 +121,13 @@ muster_status mu_order_try_enter(mu_order *order, mu_order_entry *entry, muster_
     return enter(order, entry, true, error);
 }
 
+/* What the mu_order_pass that this thread is in has yet to call, NULL outside. Entries that pass as soon as they are ready add their
+ * followers here, rather than call them from within: else a long chain would take as much of the stack. */
+static _Thread_local mu_order_edge **under_way;
+
 void mu_order_pass(mu_order *order, mu_order_entry *entry) {
     /* Followers that become ready are collected through their edges, which nobody else touches any more. */
-    mu_order_edge *ready = NULL;
+    mu_order_edge *own = NULL, **ready = under_way ? under_way : &own;
     pthread_mutex_lock(&order->lock);
     entry->passed = true;
     mu_order_edge *edge = entry->followers;
@@ -132,17 +136,20 @@ void mu_order_pass(mu_order *order, mu_order_entry *entry) {
         mu_order_edge *next = edge->next;
         merge_gate(order, edge->follower, entry);
         if (--edge->follower->pending == 0) {
-            edge->next = ready;
-            ready = edge;
+            edge->next = *ready;
+            *ready = edge;
         }
         edge = next;
     }
     pthread_mutex_unlock(&order->lock);
-    while (ready) {
-        mu_order_entry *follower = ready->follower;
-        ready = ready->next; /* before the call: the follower may end and free its edges */
+    if (under_way) return;
+    under_way = &own;
+    while (own) {
+        mu_order_entry *follower = own->follower;
+        own = own->next; /* before the call: the follower may end and free its edges */
         follower->ready(follower);
     }
+    under_way = NULL;
 }
 
 void mu_order_leave(mu_order *order, mu_order_entry *entry) {

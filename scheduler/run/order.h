@@ -66,6 +66,7 @@ void mu_order_entry_destroy(mu_order_entry *entry); /* after it left, or was nev
 muster_status mu_order_enter(mu_order *order, mu_order_entry *entry, muster_error *error);
 /* The same if it would be ready at once; else BUSY, and it has not entered. */
 muster_status mu_order_try_enter(mu_order *order, mu_order_entry *entry, muster_error *error);
+/* Calls `ready` of what has waited for it: before it returns, or, when that is called from within a `ready`, soon after. */
 void mu_order_pass(mu_order *order, mu_order_entry *entry);
 /* After its work is complete, which implies that all it follows is: its last epochs on each device come after waits for its
  * gate. So what enters later need not wait for entries that this one followed, even if they have not left yet. */

@@ -254,9 +254,48 @@ static void threads_exclude_each_other_without_deadlock(void **state) {
     mu_order_destroy(&order);
 }
 
+static mu_order *order_of_chain;
+
+static void passes_at_once(mu_order_entry *entry) {
+    became_ready(entry);
+    mu_order_pass(order_of_chain, entry);
+    mu_order_leave(order_of_chain, entry);
+}
+
+/* Acquisitions that nobody waits for any more are such entries: as many as somebody who polls has given up. */
+static void a_long_chain_that_passes_at_once_takes_no_stack(void **state) {
+    (void)state;
+    enum { LENGTH = MU_TSAN ? 50000 : 500000 };
+    mu_order order;
+    mu_order_state shared = {0};
+    subject *subjects = calloc(LENGTH, sizeof *subjects);
+    assert_non_null(subjects);
+    mu_order_init(&order, 1);
+    order_of_chain = &order;
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        mu_order_entry *entry = &subjects[i].entry;
+        assert_int_equal(mu_order_entry_init(&order, entry, 1, NULL), MUSTER_OK);
+        entry->uses[0].state = &shared;
+        entry->uses[0].writes = true;
+        entry->ready = i ? passes_at_once : became_ready;
+        assert_int_equal(mu_order_enter(&order, entry, NULL), MUSTER_OK);
+        assert_int_equal(subjects[i].ready, i == 0);
+    }
+    mu_order_pass(&order, &subjects[0].entry);
+    mu_order_leave(&order, &subjects[0].entry);
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        assert_true(subjects[i].ready);
+        mu_order_entry_destroy(&subjects[i].entry);
+    }
+    assert_null(shared.writer);
+    mu_order_destroy(&order);
+    free(subjects);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_histories_match_the_model),
+        cmocka_unit_test(a_long_chain_that_passes_at_once_takes_no_stack),
         cmocka_unit_test(readers_do_not_follow_each_other),
         cmocka_unit_test(entering_without_memory_leaves_no_trace),
         cmocka_unit_test(threads_exclude_each_other_without_deadlock),
