@@ -341,6 +341,8 @@ mu_enqueue mu_enqueue_task(mu_actor *actor, muster_run *run, mu_task *task, int 
     if (task->held) mu_bind_let_go(actor, run, task);
     mu_epoch_note_losses(actor);
     mu_bind bound = prepare(actor, run, &b);
+    if (bound == MU_BIND_FAILED && !actor->lost && (b.arrival = mu_arrival_of(actor, run->graph, b.node)))
+        bound = MU_BIND_ARRIVAL; /* it fails after that, if it still does */
     if (bound == MU_BOUND) {
         mu_device_counters *counters = mu_device_counters_mutable(actor->device);
         mu_count(counters, &counters->admissions, 1);

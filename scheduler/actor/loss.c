@@ -250,6 +250,8 @@ void mu_loss_end_everything(mu_actor *actor) {
 
 bool mu_loss_forward(mu_actor *actor) {
     bool any = false;
+    /* Copy threads may be reading what nobody keeps as it is once the task has gone. */
+    if (actor->staged_arrivals) return false;
     for (mu_task *task; (task = mu_ready_take(actor)); any = true) {
         muster_run *run = mu_run_at(actor->runtime, task->run);
         const mu_node *node = &run->graph->nodes[task->node];

@@ -61,7 +61,8 @@ void mu_actor_lose(mu_actor *actor, const muster_error *error);
 /* The device is lost: ends what is in the actor's epochs. */
 void mu_loss_end_everything(mu_actor *actor);
 
-/* The device is lost: sends the ready tasks to other devices, or ends them. Whether there were any. */
+/* The device is lost: sends the ready tasks to other devices, or ends them, once copy threads have left their input alone. Whether there
+ * were any. */
 bool mu_loss_forward(mu_actor *actor);
 
 /* What `node` of `run`, in `epoch` of this device, would have written is lost, though work behind it may be enqueued. */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "scheduler/actor/loss.h"
 #include "scheduler/actor/ready.h"
+#include "scheduler/memory/arrivals.h"
 #include "scheduler/placement/estimate.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/runtime/runtime.h"
@@ -57,7 +58,7 @@ static bool may_go(const mu_actor *actor, const mu_task *task, int thief) {
     /* How large a grid may be where its blocks synchronise is known for sure only where it runs. */
     if (node->flags & MU_NODE_COOPERATIVE || (node->kind == MU_NODE_DISPATCH && node->as.dispatch->extra)) return false;
     if (mu_run_stopped(run)) return false;
-    return is_recorded(actor, run, node) &&
+    return is_recorded(actor, run, node) && !mu_arrival_of(actor, graph, node) &&
            mu_place_candidates(actor->runtime, graph, node) & MU_LOCATION_DEVICE(thief);
 }
 

@@ -168,9 +168,33 @@ mu_arrival *mu_arrival_meets(const mu_actor *actor, const muster_buffer *buffer,
     return found ? found : meets_in(actor->arrivals.first, buffer, area);
 }
 
+mu_arrival *mu_arrival_of(const mu_actor *actor, const muster_graph *graph, const mu_node *node) {
+    if (!actor->arrivals.first && !actor->staged_arrivals) return NULL;
+    const mu_access *accesses = &graph->accesses[node->access_first];
+    mu_arrival *found = NULL;
+    for (uint32_t i = 0; !found && i < node->access_count; i++) {
+        const mu_area area = mu_access_area(graph, &accesses[i]);
+        found = mu_arrival_meets(actor, graph->buffers[accesses[i].buffer].buffer, &area);
+    }
+    return found;
+}
+
 void mu_arrival_wait(mu_actor *actor, mu_arrival *arrival, mu_task *task) {
     mu_task_list_append(&arrival->waiting, task);
     actor->held_tasks++;
+}
+
+/* The copy failed: so does the task that waits for it, unless other input of it is still on its way. Then it tries again after that. */
+static void fail_waiting(mu_actor *actor, mu_task *task, const muster_error *failure) {
+    muster_run *run = mu_run_at(actor->runtime, task->run);
+    mu_arrival *other = mu_arrival_of(actor, run->graph, &run->graph->nodes[task->node]);
+    actor->held_tasks--;
+    if (other) {
+        mu_arrival_wait(actor, other, task);
+        return;
+    }
+    mu_bind_let_go(actor, run, task);
+    mu_enqueue_failed(actor, run, task, failure);
 }
 
 /* It is in no list any more, and nothing of it is under way. */
@@ -190,11 +214,7 @@ static void end(mu_actor *actor, mu_arrival *arrival) {
     if (arrival->source) atomic_fetch_sub_explicit(&arrival->source->pins, 1, memory_order_release);
     arrival->instance->holds--;
     if (failure->status && !actor->lost)
-        for (mu_task *task; (task = mu_task_list_take(&arrival->waiting)); actor->held_tasks--) {
-            muster_run *run = mu_run_at(actor->runtime, task->run);
-            mu_bind_let_go(actor, run, task);
-            mu_enqueue_failed(actor, run, task, failure);
-        }
+        for (mu_task *task; (task = mu_task_list_take(&arrival->waiting));) fail_waiting(actor, task, failure);
     else
         mu_actor_take_up(actor, &arrival->waiting);
     give_back(actor, arrival);

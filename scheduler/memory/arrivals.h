@@ -54,6 +54,9 @@ mu_arrival *mu_arrival_find(const mu_actor *actor, const muster_buffer *buffer, 
                             mu_range *row);
 /* An arrival that overlaps the area, or NULL. */
 mu_arrival *mu_arrival_meets(const mu_actor *actor, const muster_buffer *buffer, const mu_area *area);
+/* An arrival of what the node accesses, or NULL. While there is one its task neither ends nor goes elsewhere: the order of jobs would let
+ * others write where the copy comes from, and the application free it. */
+mu_arrival *mu_arrival_of(const mu_actor *actor, const muster_graph *graph, const mu_node *node);
 /* The task goes back to the ready tasks when the arrival is complete. */
 void mu_arrival_wait(mu_actor *actor, mu_arrival *arrival, mu_task *task);
 

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,6 +168,63 @@ static void a_cancelled_reader_leaves_its_input_alone(void **state) {
     free(content);
 }
 
+/* A job that reads both, the large one first, on device 0, which is held until both are on their way; then it is cancelled or `ends`
+ * otherwise. Whatever it waits for, the run ends only when nothing reads the host memory any more. */
+static void two_inputs_on_their_way(const char *plan, muster_status wanted, bool cancel) {
+    fixture fixture;
+    char spec[FIXTURE_SPEC_BYTES];
+    fixture_planned_spec(2, plan, spec);
+    muster_config config = {.struct_size = sizeof config, .sim = spec};
+    fixture_open_with(&fixture, 2, &config);
+    enum { LESS_BYTES = 256 << 10 };
+    char *content[2] = {calloc(1, LONG_BYTES), calloc(1, LESS_BYTES)};
+    assert_true(content[0] && content[1]);
+    muster_buffer *large = fixture_buffer(&fixture, LONG_BYTES, content[0]);
+    muster_buffer *less = fixture_buffer(&fixture, LESS_BYTES, content[1]);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(&fixture, "nothing"), 1, 1,
+                         ARGS(muster_buffer_arg(large, MUSTER_READ), muster_buffer_arg(less, MUSTER_READ)));
+    dispatch.pin_device = 1;
+    fixture_add(graph, &dispatch);
+    fixture_hold(&fixture, 0, true);
+    muster_run *run = fixture_submit(&fixture, graph);
+    uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
+    while (COUNTED(&fixture, 0, arrivals) < 2) assert_true(sched_yield() == 0 && mu_now_ns() < deadline);
+    if (cancel) OK(muster_run_cancel(run, &reported));
+    fixture_hold(&fixture, 0, false);
+    FAILS(wanted, "", muster_run_wait(run, fixture_wait_ns, &reported));
+    assert_null(fixture.runtime->actors[0].staged_arrivals);
+    assert_null(fixture.runtime->actors[0].arrivals.first);
+    muster_run_destroy(run);
+    muster_graph_destroy(graph);
+    muster_buffer_destroy(large);
+    muster_buffer_destroy(less);
+    for (int i = 0; i < 2; i++) free(content[i]);
+    fixture_close(&fixture);
+}
+
+static void a_cancelled_job_ends_after_all_its_inputs(void **state) {
+    (void)state;
+    two_inputs_on_their_way("[]", MUSTER_CANCELLED, true);
+}
+
+/* Whichever piece fails, and when the device is lost meanwhile. */
+static void a_job_whose_input_fails_ends_after_the_rest_of_it(void **state) {
+    (void)state;
+    for (int nth = 3; nth <= 12; nth++) {
+        char plan[256];
+        snprintf(plan, sizeof plan,
+                 "[{\"kind\": \"fail\", \"entry\": \"memcpy_htod_async\", \"device\": 0, \"nth\": %d, \"repeat\": "
+                 "\"forever\", \"code\": \"INVALID_VALUE\"}]",
+                 nth);
+        two_inputs_on_their_way(plan, MUSTER_TRANSFER_FAILED, false);
+        snprintf(plan, sizeof plan,
+                 "[{\"kind\": \"lose\", \"entry\": \"memcpy_htod_async\", \"device\": 0, \"nth\": %d}]", nth);
+        two_inputs_on_their_way(plan, MUSTER_DEVICE_LOST, false);
+    }
+}
+
 static void a_prefetch_brings_content_once(void **state) {
     (void)state;
     fixture fixture;
@@ -262,6 +320,8 @@ int main(void) {
         cmocka_unit_test(what_is_on_its_way_is_not_copied_again),
         cmocka_unit_test(devices_without_peer_access_exchange_content_through_the_host),
         cmocka_unit_test(a_cancelled_reader_leaves_its_input_alone),
+        cmocka_unit_test(a_cancelled_job_ends_after_all_its_inputs),
+        cmocka_unit_test(a_job_whose_input_fails_ends_after_the_rest_of_it),
         cmocka_unit_test(a_prefetch_brings_content_once),
         cmocka_unit_test(scratch_memory_is_the_launch_s_own_and_charged),
         cmocka_unit_test(launches_wait_for_scratch_memory),
