@@ -273,8 +273,9 @@ static bool fail_starved(mu_actor *actor) {
         actor->host_shortage.status = MUSTER_OK;
         return false;
     }
-    if (actor->retired + 1 < actor->timeline.open || actor->ready.first || actor->held_tasks || actor->evictions ||
-        atomic_load_explicit(&actor->runtime->host_tasks, memory_order_relaxed)) {
+    if (actor->retired + 1 < actor->timeline.open || actor->tasks_in_flight || actor->retired_instances ||
+        actor->ready.first || actor->held_tasks || actor->evictions || actor->arrivals.first ||
+        actor->staged_arrivals || atomic_load_explicit(&actor->runtime->host_tasks, memory_order_relaxed)) {
         actor->starved_since_ns = 0;
         return false;
     }

@@ -234,6 +234,37 @@ static void a_copy_that_is_replaced_while_it_is_written_back(void **state) {
     fixture_close(&fixture);
 }
 
+/* What is on the device cannot go to the host. So who needs its memory fails, but not who needs only what a job that has ended is about to
+ * give back. */
+static void who_starves_waits_for_what_is_about_to_be_freed(void **state) {
+    (void)state;
+    fixture fixture;
+    muster_config config = {.struct_size = sizeof config, .budget_bytes = 64 * MIB, .host_budget_bytes = 1};
+    fixture_open_with(&fixture, 1, &config);
+    muster_buffer *stays = fixture_buffer(&fixture, 16 * MIB, NULL);
+    muster_graph *first = fixture_graph(&fixture), *busy = fixture_graph(&fixture), *next = fixture_graph(&fixture);
+    fixture_affine(&fixture, first, stays, 1, 3);
+    fixture_run(&fixture, first);
+    muster_kernel *kernel = fixture_kernel(&fixture, "nothing");
+    muster_dispatch dispatch =
+        fixture_dispatch(kernel, 1, 1, ARGS(muster_scratch_arg(4), muster_scratch_arg(24 * MIB)));
+    fixture_add(busy, &dispatch);
+    dispatch = fixture_dispatch(kernel, 1, 1, ARGS(muster_scratch_arg(4), muster_scratch_arg(30 * MIB)));
+    muster_job fits = fixture_add(next, &dispatch);
+    dispatch = fixture_dispatch(kernel, 1, 1, ARGS(muster_scratch_arg(4), muster_scratch_arg(50 * MIB)));
+    muster_job large = fixture_add(next, &dispatch);
+    fixture_hold(&fixture, 0, true);
+    muster_run *runs[2] = {fixture_submit(&fixture, busy), NULL};
+    runs[1] = fixture_submit(&fixture, next);
+    while (stats_of(&fixture, 0).admission_waits < 2) sched_yield();
+    fixture_hold(&fixture, 0, false);
+    OK(muster_run_wait(runs[0], fixture_wait_ns, &reported));
+    FAILS(MUSTER_OUT_OF_HOST_MEMORY, "", muster_run_wait(runs[1], fixture_wait_ns, &reported));
+    assert_int_equal(fixture_result(runs[1], fits).status, MUSTER_OK);
+    assert_int_equal(fixture_result(runs[1], large).status, MUSTER_OUT_OF_HOST_MEMORY);
+    fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unique_content_survives_being_evicted),
@@ -242,6 +273,7 @@ int main(void) {
         cmocka_unit_test(what_can_never_fit_is_refused),
         cmocka_unit_test(callbacks_and_evictions_take_turns),
         cmocka_unit_test(who_starves_waits_for_a_callback),
+        cmocka_unit_test(who_starves_waits_for_what_is_about_to_be_freed),
         cmocka_unit_test(a_copy_that_is_replaced_while_it_is_written_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
