@@ -234,6 +234,11 @@ static void put_by_priority(mu_task_list *list, mu_task *task) {
     *list = ahead;
 }
 
+static void set_hungriest(mu_actor *actor) {
+    actor->hungriest = actor->starved.first;
+    actor->overtaken = actor->passed = 0;
+}
+
 /* A task that found no memory waits for releases and evictions. When nothing in flight can bring any, it fails after the
  * configured time: another process may have the memory, or other tasks' data may fill the budget for good. */
 static void starve(mu_actor *actor, mu_task *task) {
@@ -243,9 +248,7 @@ static void starve(mu_actor *actor, mu_task *task) {
         mu_count(counters, &counters->admission_waits, 1);
         task->starved = 1;
     }
-    if (actor->hungriest && actor->hungriest->priority >= task->priority) return;
-    actor->hungriest = actor->starved.first;
-    actor->overtaken = actor->passed = 0;
+    if (!actor->hungriest || actor->hungriest->priority < task->priority) set_hungriest(actor);
 }
 
 static void say_starved(const mu_actor *actor, muster_run *run, const mu_task *task, muster_error *error) {
@@ -285,8 +288,7 @@ static bool fail_starved(mu_actor *actor) {
     if (!actor->host_shortage.status && now - actor->starved_since_ns < actor->runtime->config.admission_wait_ns)
         return false;
     mu_task *task = mu_task_list_take(&actor->starved);
-    actor->hungriest = actor->starved.first;
-    actor->overtaken = actor->passed = 0;
+    set_hungriest(actor);
     muster_run *run = mu_run_at(actor->runtime, task->run);
     muster_error error;
     say_starved(actor, run, task, &error);
@@ -320,19 +322,6 @@ static bool enqueue(mu_actor *actor, mu_task *task) {
     return result != MU_ENQUEUE_STARVED;
 }
 
-/* Whether any task left the queue. What is ready and has a higher priority is not passed by. */
-static bool retry_starved(mu_actor *actor) {
-    mu_task_list waiting = actor->starved;
-    bool any = false;
-    actor->starved = (mu_task_list){NULL, NULL, 0};
-    for (mu_task *task; (task = mu_task_list_take(&waiting));)
-        if (actor->ready.first && actor->ready.first->priority > task->priority)
-            mu_task_list_append(&actor->starved, task);
-        else
-            any |= enqueue(actor, task);
-    return any;
-}
-
 /* A job that waits for memory is passed by others whose data is here, so that jobs whose data cannot be here together do not take
  * turns one by one; but not for ever: then the device drains, and what it gives up goes to that job. */
 static bool makes_way(const mu_actor *actor) {
@@ -347,8 +336,7 @@ static bool has_enough(const mu_actor *actor) {
     uint64_t ns = actor->bursts.open ? actor->ns_in_flight / 2 : actor->ns_in_flight;
     return actor->calls_in_flight >= MU_ENQUEUE_AHEAD_CALLS ||
            (ns >= actor->runtime->config.enqueue_ahead_ns &&
-            actor->tasks_in_flight >= actor->runtime->enqueue_ahead_least) ||
-           makes_way(actor);
+            actor->tasks_in_flight >= actor->runtime->enqueue_ahead_least);
 }
 
 /* For the longest burst. */
@@ -356,10 +344,26 @@ static bool has_room(const mu_actor *actor) {
     return actor->tasks_in_flight + MU_BURST_LONGEST <= MU_ENQUEUE_AHEAD_TASKS;
 }
 
-bool mu_actor_is_full(const mu_actor *actor) { return has_enough(actor) || !has_room(actor); }
+bool mu_actor_is_full(const mu_actor *actor) { return has_enough(actor) || makes_way(actor) || !has_room(actor); }
+
+/* Whether any task left the queue. What is ready and has a higher priority is not passed by, and the device gets no more ahead than
+ * otherwise. */
+static bool retry_starved(mu_actor *actor) {
+    mu_task_list waiting = actor->starved;
+    bool any = false;
+    actor->starved = (mu_task_list){NULL, NULL, 0};
+    for (mu_task *task; (task = mu_task_list_take(&waiting));)
+        if (has_enough(actor) || !has_room(actor) ||
+            (actor->ready.first && actor->ready.first->priority > task->priority))
+            mu_task_list_append(&actor->starved, task);
+        else
+            any |= enqueue(actor, task);
+    if (!actor->hungriest && actor->starved.first) set_hungriest(actor);
+    return any;
+}
 
 static bool may_enqueue(const mu_actor *actor, uint32_t count) {
-    return !has_enough(actor) && (actor->bursts.open || (count < EPOCH_TASKS && has_room(actor)));
+    return !has_enough(actor) && !makes_way(actor) && (actor->bursts.open || (count < EPOCH_TASKS && has_room(actor)));
 }
 
 static bool enqueue_ready(mu_actor *actor) {

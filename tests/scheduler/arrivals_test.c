@@ -313,6 +313,44 @@ static void launches_wait_for_scratch_memory(void **state) {
     fixture_close(&fixture);
 }
 
+/* Many jobs wait for scratch memory until a buffer is destroyed, and then could have it all at once. They are handed to the device as
+ * others are, no more than it may have ahead: or the driver would keep the worker waiting. */
+static void jobs_that_waited_for_memory_are_handed_over_in_steps(void **state) {
+    (void)state;
+    enum { JOBS = 900 };
+    fixture fixture;
+    muster_config config = {
+        .struct_size = sizeof config, .budget_bytes = (uint64_t)2048 * MIB, .host_budget_bytes = MIB};
+    fixture_open_with(&fixture, 1, &config);
+    uint64_t bytes = mu_ledger_available(mu_device_ledger(fixture.runtime->actors[0].device)) / MIB * MIB - MIB;
+    muster_buffer *large = fixture_buffer(&fixture, bytes, NULL), *small = fixture_buffer(&fixture, SHORT_BYTES, NULL);
+    muster_graph *first = fixture_graph(&fixture), *second = fixture_graph(&fixture), *graph = fixture_graph(&fixture);
+    muster_dispatch dispatch =
+        fixture_dispatch(fixture_kernel(&fixture, "nothing"), 1, 1,
+                         ARGS(muster_buffer_arg(large, MUSTER_WRITE), muster_buffer_arg(small, MUSTER_READ)));
+    fixture_add(first, &dispatch);
+    fixture_run(&fixture, first);
+    muster_graph_destroy(first);
+    dispatch = fixture_dispatch(fixture_kernel(&fixture, "nothing"), 1, 1,
+                                ARGS(muster_scratch_arg(4), muster_scratch_arg(2 * MIB)));
+    for (int j = 0; j < JOBS; j++) fixture_add(graph, &dispatch);
+    fixture_affine(&fixture, second, small, 1, 1);
+    fixture_hold(&fixture, 0, true);
+    uint64_t before = COUNTED(&fixture, 0, admissions), deadline = mu_deadline_ns(fixture_wait_ns);
+    muster_run *busy = fixture_submit(&fixture, second);
+    wait_for_admissions(&fixture, 0, before + 1);
+    muster_run *run = fixture_submit(&fixture, graph);
+    while (COUNTED(&fixture, 0, admission_waits) < JOBS) assert_true(sched_yield() == 0 && mu_now_ns() < deadline);
+    muster_buffer_destroy(large);
+    wait_for_admissions(&fixture, 0, before + MU_ENQUEUE_AHEAD_CALLS / 4);
+    mu_actors_pass(fixture.runtime);
+    assert_true(COUNTED(&fixture, 0, admissions) <= before + MU_ENQUEUE_AHEAD_CALLS);
+    fixture_hold(&fixture, 0, false);
+    OK(muster_run_wait(busy, fixture_wait_ns, &reported));
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_long_upload_holds_up_no_other_job),
@@ -325,6 +363,7 @@ int main(void) {
         cmocka_unit_test(a_prefetch_brings_content_once),
         cmocka_unit_test(scratch_memory_is_the_launch_s_own_and_charged),
         cmocka_unit_test(launches_wait_for_scratch_memory),
+        cmocka_unit_test(jobs_that_waited_for_memory_are_handed_over_in_steps),
     };
     return cmocka_run_group_tests_name("arrivals", tests, NULL, NULL);
 }
