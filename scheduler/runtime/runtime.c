@@ -123,8 +123,9 @@ static void free_runtime(muster_runtime *runtime) {
     mu_host_destroy(runtime->host);
     mu_pinned_give_back(runtime);
     for (uint32_t d = 0; d < runtime->started_actors; d++) mu_actor_stop(&runtime->actors[d]);
+    mu_copier_destroy(
+        runtime->copier); /* its threads wake workers: a last time after these have seen what for, and gone */
     mu_free_aligned(runtime->actors);
-    mu_copier_destroy(runtime->copier);
     mu_compile_caches_close(&runtime->caches);
     mu_driver_release(runtime->driver);
     for (size_t i = 0; i < sizeof runtime->runs.chunks / sizeof runtime->runs.chunks[0]; i++)
