@@ -396,15 +396,15 @@ void mu_actor_take_up(mu_actor *actor, mu_task_list *held) {
 
 /* Tasks whose epoch is done. */
 static bool take_up_behind(mu_actor *actor) {
-    bool any = false;
+    bool any = false, all = actor->lost && !actor->lost_settled; /* they may go elsewhere now */
     for (uint32_t d = 0; d < actor->runtime->device_count && actor->held_tasks; d++) {
         uint64_t done = mu_timeline_done(&actor->runtime->actors[d].timeline);
-        if (!actor->behind[d].first || (done == actor->behind_seen[d] && !actor->lost)) continue;
+        if (!actor->behind[d].first || (done == actor->behind_seen[d] && !all)) continue;
         mu_task_list waiting = actor->behind[d], ready = {NULL, NULL, 0};
         actor->behind[d] = (mu_task_list){NULL, NULL, 0};
         actor->behind_seen[d] = done;
         for (mu_task *task; (task = mu_task_list_take(&waiting));)
-            mu_task_list_append(actor->lost || task->epoch <= done ? &ready : &actor->behind[d], task);
+            mu_task_list_append(all || task->epoch <= done ? &ready : &actor->behind[d], task);
         any |= ready.first != NULL;
         mu_actor_take_up(actor, &ready);
     }

@@ -248,6 +248,18 @@ void mu_loss_end_everything(mu_actor *actor) {
     actor->retired = open - 1;
 }
 
+/* A task ends after what its run follows, here too: who follows the run relies on that. Whether it waits. */
+static bool wait_for_gate(mu_actor *actor, const muster_run *run, mu_task *task) {
+    for (int d = 0; d < (int)actor->runtime->device_count; d++) {
+        if (d == actor->index || mu_timeline_done(&actor->runtime->actors[d].timeline) >= run->order.gate[d]) continue;
+        task->epoch = run->order.gate[d];
+        mu_task_list_append(&actor->behind[d], task);
+        actor->held_tasks++;
+        return true;
+    }
+    return false;
+}
+
 bool mu_loss_forward(mu_actor *actor) {
     bool any = false;
     /* Copy threads may be reading what nobody keeps as it is once the task has gone. */
@@ -256,7 +268,7 @@ bool mu_loss_forward(mu_actor *actor) {
         muster_run *run = mu_run_at(actor->runtime, task->run);
         const mu_node *node = &run->graph->nodes[task->node];
         mu_bind_let_go(actor, run, task);
-        if (mu_task_move(actor->runtime, actor, run, task)) continue;
+        if (mu_task_move(actor->runtime, actor, run, task) || wait_for_gate(actor, run, task)) continue;
         muster_error error = actor->loss;
         if (mu_run_stopped(run))
             mu_run_fail_stopped(run, node, &error);

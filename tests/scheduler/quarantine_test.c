@@ -126,6 +126,32 @@ static void content(void **state) {
     fixture_close(&fixture);
 }
 
+/* Device 0 is still to read host memory when a run that writes it fails at once, for it can only be on device 1. That gives the memory to
+ * nobody. */
+static void a_run_that_fails_there_keeps_its_place_in_the_order(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 2);
+    void *content, *pointer;
+    OK(muster_host_alloc(fixture.runtime, BYTES, &content, &reported));
+    memset(content, 0, BYTES);
+    muster_buffer *input = fixture_buffer(&fixture, BYTES, content), *output = fixture_buffer(&fixture, BYTES, NULL);
+    lose_and_see(&fixture, 1);
+    muster_graph *reader = fixture_graph(&fixture), *writer = add_one(&fixture, input, 1);
+    OK(muster_graph_copy(reader, output, 0, input, 0, BYTES, NULL, &reported));
+    fixture_hold(&fixture, 0, true);
+    muster_run *first = fixture_submit(&fixture, reader), *second = fixture_submit(&fixture, writer);
+    FAILS(MUSTER_TIMEOUT, "", muster_run_wait(second, 20000000, &reported));
+    FAILS(MUSTER_TIMEOUT, "", muster_buffer_acquire(input, 0, 0, MUSTER_WRITE, 20000000, &pointer, &reported));
+    fixture_hold(&fixture, 0, false);
+    OK(muster_run_wait(first, fixture_wait_ns, &reported));
+    FAILS(MUSTER_DEVICE_LOST, "on device 1 only", muster_run_wait(second, fixture_wait_ns, &reported));
+    assert_int_equal(fixture_word(output, 0), 0);
+    OK(muster_buffer_acquire(input, 0, 0, MUSTER_WRITE, fixture_wait_ns, &pointer, &reported));
+    OK(muster_buffer_release(input, pointer, &reported));
+    fixture_close(&fixture);
+}
+
 /* In serial mode one job is in flight; those behind it, which could run anywhere, do. */
 static void what_is_not_enqueued_goes_elsewhere(void **state) {
     (void)state;
@@ -521,6 +547,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_there_end_and_jobs_elsewhere_go_on),
         cmocka_unit_test(content),
+        cmocka_unit_test(a_run_that_fails_there_keeps_its_place_in_the_order),
         cmocka_unit_test(what_is_not_enqueued_goes_elsewhere),
         cmocka_unit_test(what_depends_on_it_fails_wherever_it_runs),
         cmocka_unit_test(content_at_home_stays),
