@@ -266,18 +266,25 @@ static bool is_used_elsewhere(const mu_pinned *pinned, uint64_t low, uint64_t hi
     return false;
 }
 
-/* Takes the range, so that nobody else registers it meanwhile. */
-static muster_status claim(mu_pinned *pinned, mu_host_block *block, muster_error *error) {
+/* Whoever ended a run, a worker or the host thread, may not have let go of its buffers yet. Blocks. */
+static void let_runs_go(muster_runtime *runtime) {
+    mu_actors_pass(runtime);
+    mu_host_pass(runtime, MU_UNPIN_WAIT_NS);
+}
+
+/* Takes the range, so that nobody else registers it meanwhile. *again: it may be free once runs have been let go. */
+static muster_status claim(mu_pinned *pinned, mu_host_block *block, bool *again, muster_error *error) {
     muster_status status = MUSTER_OK;
     pthread_mutex_lock(&pinned->lock);
     const mu_host_block *other = find_overlap(pinned, block->low, block->high);
+    *again = !other && is_used_elsewhere(pinned, block->low, block->high);
     if (other)
         status = mu_fail(error, MUSTER_INVALID_STATE,
                          "%llu bytes at %p overlap the %llu bytes at %p, which are %s; unregister or free those first",
                          (unsigned long long)(block->high - block->low), address_of(block),
                          (unsigned long long)(other->high - other->low), address_of(other),
                          other->registered ? "registered already" : "pinned memory from muster_host_alloc");
-    else if (is_used_elsewhere(pinned, block->low, block->high))
+    else if (*again)
         status = mu_fail(error, MUSTER_BUSY,
                          "a buffer lies in the %llu bytes at %p; register memory before buffers are made of it",
                          (unsigned long long)(block->high - block->low), address_of(block));
@@ -303,7 +310,13 @@ muster_status muster_host_register(muster_runtime *runtime, void *pointer, uint6
                              .registered = true,
                              .state = COMING,
                              .device = any_device(runtime)};
-    if ((status = claim(&runtime->pinned, block, error))) {
+    bool again;
+    status = claim(&runtime->pinned, block, &again, error);
+    if (again) {
+        let_runs_go(runtime);
+        status = claim(&runtime->pinned, block, &again, error);
+    }
+    if (status) {
         mu_free(block);
         return status;
     }
@@ -361,7 +374,7 @@ muster_status muster_host_free(muster_runtime *runtime, void *pointer, muster_er
     return status;
 }
 
-/* Finds the block and takes it. Whoever ended a run, a worker or the host thread, may not have let go of its buffers yet: *again. */
+/* Finds the block and takes it. *again: it may be free once runs have been let go. */
 static muster_status take_registered(mu_pinned *pinned, const void *pointer, mu_host_block **block, bool *again,
                                      muster_error *error) {
     *again = false;
@@ -388,8 +401,7 @@ muster_status muster_host_unregister(muster_runtime *runtime, void *pointer, mus
     bool again;
     status = take_registered(&runtime->pinned, pointer, &block, &again, error);
     if (again) {
-        mu_actors_pass(runtime);
-        mu_host_pass(runtime, MU_UNPIN_WAIT_NS);
+        let_runs_go(runtime);
         status = take_registered(&runtime->pinned, pointer, &block, &again, error);
     }
     if (!status) return_block(runtime, block);

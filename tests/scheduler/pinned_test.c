@@ -312,23 +312,39 @@ static muster_status do_nothing(void *user, void *const *pointers, uint32_t coun
     return MUSTER_OK;
 }
 
+/* A run over the memory, which the host thread ends every other time, and everything that used it is destroyed. */
+static void use_once(void *memory, uint64_t bytes, int turn) {
+    muster_buffer *buffer = fixture_buffer(&two, bytes, memory);
+    muster_graph *graph = fixture_graph(&two);
+    const muster_arg arg = muster_buffer_arg(buffer, MUSTER_READ);
+    const muster_host_job last = {.struct_size = sizeof last, .run = do_nothing, .arg_count = 1, .args = &arg};
+    fixture_affine(&two, graph, buffer, 1, 1);
+    if (turn % 2) OK(muster_graph_host(graph, &last, NULL, &reported));
+    muster_run *run = fixture_submit(&two, graph);
+    muster_graph_destroy(graph);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    muster_run_destroy(run);
+    muster_buffer_destroy(buffer);
+}
+
 /* Whoever ends a run, a worker or the host thread, lets go of it a moment later: that must not show. */
 static void memory_of_finished_runs_can_go_at_once(void **state) {
     (void)state;
     char *own = aligned_alloc(4096, 8192);
     for (int i = 0; i < 600; i++) {
         OK(muster_host_register(two.runtime, own, 8192, &reported));
-        muster_buffer *buffer = fixture_buffer(&two, 8192, own);
-        muster_graph *graph = fixture_graph(&two);
-        const muster_arg arg = muster_buffer_arg(buffer, MUSTER_READ);
-        const muster_host_job last = {.struct_size = sizeof last, .run = do_nothing, .arg_count = 1, .args = &arg};
-        fixture_affine(&two, graph, buffer, 1, 1);
-        if (i % 2) OK(muster_graph_host(graph, &last, NULL, &reported));
-        muster_run *run = fixture_submit(&two, graph);
-        muster_graph_destroy(graph);
-        OK(muster_run_wait(run, fixture_wait_ns, &reported));
-        muster_run_destroy(run);
-        muster_buffer_destroy(buffer);
+        use_once(own, 8192, i);
+        OK(muster_host_unregister(two.runtime, own, &reported));
+    }
+    free(own);
+}
+
+static void memory_of_finished_runs_can_be_registered_at_once(void **state) {
+    (void)state;
+    char *own = aligned_alloc(4096, 8192);
+    for (int i = 0; i < 600; i++) {
+        use_once(own, 8192, i);
+        OK(muster_host_register(two.runtime, own, 8192, &reported));
         OK(muster_host_unregister(two.runtime, own, &reported));
     }
     free(own);
@@ -509,6 +525,7 @@ int main(void) {
         TEST(memory_with_a_buffer_in_it_is_not_registered),
         TEST(registered_memory_stays_while_a_graph_uses_it),
         TEST(memory_of_finished_runs_can_go_at_once),
+        TEST(memory_of_finished_runs_can_be_registered_at_once),
         TEST(memory_pinned_by_others_counts_as_pinned),
         TEST(other_memory_is_pageable),
         cmocka_unit_test(the_runtime_gives_everything_back),
