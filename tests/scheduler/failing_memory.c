@@ -24,30 +24,38 @@ static int outer_frames; /* of the thread that began: those that it has below */
 static pthread_t beginner;
 static uint64_t *noted; /* a census; each element is written by the thread whose allocation it is */
 
-static __attribute__((noinline)) uint64_t find_path(int own_frames) {
+/* The index of the frame that goes on at `address`; sanitizers have frames of their own before the first. */
+static int find_frame(void *const *frame, int frames, const void *address) {
+    int index = 0;
+    while (index < frames && frame[index] != address) index++;
+    return index;
+}
+
+static uint64_t find_path(const void *asker) {
     void *frame[MOST_FRAMES];
-    int frames = backtrace(frame, MOST_FRAMES);
+    int frames = backtrace(frame, MOST_FRAMES), first = find_frame(frame, frames, asker);
     uint64_t path = 0;
     if (pthread_equal(pthread_self(), beginner)) frames -= outer_frames;
-    for (int i = own_frames; i < frames; i++) {
+    for (int i = first; i < frames; i++) {
         path = (path ^ (uintptr_t)frame[i]) * 0x9e3779b97f4a7c15u;
         path ^= path >> 29;
     }
     return path | 1;
 }
 
-static __attribute__((noinline)) bool fails(uint64_t nth) {
+static bool fails(uint64_t nth, const void *asker) {
     if (!fail_near) return false;
     if (atomic_load_explicit(&failed, memory_order_relaxed)) return fail_sticky;
-    if (nth + LOOK_AROUND < fail_near || nth > fail_near + LOOK_AROUND || find_path(3) != fail_path) return false;
+    if (nth + LOOK_AROUND < fail_near || nth > fail_near + LOOK_AROUND || find_path(asker) != fail_path) return false;
     return !atomic_exchange_explicit(&failed, true, memory_order_relaxed) || fail_sticky;
 }
 
 static __attribute__((noinline)) void *reallocate(void *user, void *pointer, size_t bytes) {
     (void)user;
+    const void *asker = __builtin_return_address(0);
     uint64_t nth = 1 + atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
-    if (noted && nth <= MOST_ALLOCATIONS) noted[nth - 1] = find_path(2);
-    if (fails(nth)) {
+    if (noted && nth <= MOST_ALLOCATIONS) noted[nth - 1] = find_path(asker);
+    if (fails(nth, asker)) {
         atomic_fetch_add_explicit(&failures, 1, memory_order_relaxed);
         return NULL;
     }
@@ -65,7 +73,8 @@ static void release(void *user, void *pointer) {
 __attribute__((noinline)) void failing_memory_begin(uint64_t near, uint64_t path, bool sticky) {
     static const muster_allocator own = {reallocate, release, NULL};
     void *frame[MOST_FRAMES];
-    outer_frames = backtrace(frame, MOST_FRAMES) - 1;
+    int frames = backtrace(frame, MOST_FRAMES);
+    outer_frames = frames - find_frame(frame, frames, __builtin_return_address(0));
     beginner = pthread_self();
     atomic_store_explicit(&live_blocks, 0, memory_order_relaxed);
     atomic_store_explicit(&allocations, 0, memory_order_relaxed);

@@ -1,5 +1,6 @@
-/* Every n-th host allocation and every n-th driver call fails, in a small program that uses all of muster.h: what is
- * reported is an error of the right kind, what succeeds is right, nothing hangs, and nothing is left behind. */
+/* Host allocations and driver calls fail, one in each run of a small program that uses all of muster.h: what is reported is an
+ * error of the right kind, what succeeds is right, nothing hangs, and nothing is left behind. Each place that allocates is tried
+ * at its first six allocations and at every doubling after that, each driver call at its first eight and then ever more seldom. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,16 +12,16 @@
 
 #include <cmocka.h>
 
-#include "base/alloc.h"
 #include "base/sanitizer.h"
 #include "device/driver.h"
 #include "device/sim/sim.h"
 #include "tests/scheduler/callbacks.h"
+#include "tests/scheduler/failing_memory.h"
 
 enum { ELEMENTS = 700, THREADS = 64, BINS = 5 };
 
-/* Under a sanitizer each run takes ten times as long: try every so manieth place. */
-static const uint64_t stride = MU_TSAN || MU_ASAN ? 11 : 1;
+/* Of the driver calls, every so manieth. */
+enum { STRIDE = MU_TSAN || MU_ASAN ? 11 : 1 };
 
 /* The two kernels that the program needs, cut out of test_kernels_ptx: each run compiles them. */
 static char program_text[16384];
@@ -67,6 +68,8 @@ static bool failed(outcome *outcome, muster_status status) {
     }
     return status != MUSTER_OK;
 }
+
+static uint64_t errors_reported; /* runs of the program that ended with one */
 
 typedef struct parts {
     muster_program *program;
@@ -160,7 +163,8 @@ static const char *const entry_names[] = {
 enum { ENTRIES = sizeof entry_names / sizeof entry_names[0] };
 
 /* The whole program on two devices. `expected` may be NULL. */
-static outcome run_program(const char *spec, const uint64_t expected[BINS], uint64_t result[BINS]) {
+static __attribute__((noinline)) outcome run_program(const char *spec, const uint64_t expected[BINS],
+                                                     uint64_t result[BINS]) {
     static const muster_config two_devices = {.struct_size = sizeof two_devices, .admission_wait_ns = 1000000};
     uint32_t input[ELEMENTS];
     outcome out = {.status = MUSTER_OK};
@@ -207,31 +211,52 @@ static bool is_lack_of_memory(const outcome *out) {
     return muster_status_recovery(out->status) != MUSTER_RECOVERY_FIX_CALL || out->status == MUSTER_PROGRAM_INVALID;
 }
 
+/* Of the allocations with one path: the first few one by one, then each time that their number has doubled; under a sanitizer, where a
+ * run takes ten times as long, the first only. */
+static bool is_tried(uint64_t rank) { return MU_TSAN || MU_ASAN ? rank == 1 : rank <= 6 || (rank & (rank - 1)) == 0; }
+
+/* The nth allocation, or one like it, fails. */
+static failing_memory_report fail_allocation(const memory_census *census, uint64_t n, bool sticky, const char *spec,
+                                             const uint64_t expected[BINS]) {
+    uint64_t result[BINS];
+    snprintf(trying, sizeof trying, "allocation %llu fails%s", (unsigned long long)n,
+             sticky ? " and all after it" : "");
+    failing_memory_begin(n, census->path[n - 1], sticky);
+    outcome out = run_program(spec, expected, result);
+    failing_memory_report memory = failing_memory_end();
+    check(&out, "allocation", n);
+    if (memory.live_blocks != 0)
+        fail_msg("allocation %llu failed: %ld blocks are left, after %s: %.492s", (unsigned long long)n,
+                 memory.live_blocks, muster_status_name(out.status), out.error.message);
+    if (out.status != MUSTER_OK && !is_lack_of_memory(&out))
+        fail_msg("allocation %llu failed: reported as %s: %.492s", (unsigned long long)n,
+                 muster_status_name(out.status), out.error.message);
+    errors_reported += out.status != MUSTER_OK;
+    return memory;
+}
+
 static void fail_allocations(bool sticky) {
-    uint64_t expected[BINS], result[BINS], failures = 0;
+    uint64_t expected[BINS], paths = 0, missed = 0;
     char spec[FIXTURE_SPEC_BYTES];
     fixture_equal_spec(2, spec);
     clean_run(spec, expected);
-    for (uint64_t n = 1;; n += stride) {
-        fixture_count_memory();
-        snprintf(trying, sizeof trying, "allocation %llu fails%s", (unsigned long long)n,
-                 sticky ? " and all after it" : "");
-        mu_alloc_fail_at(n, sticky);
-        outcome out = run_program(spec, expected, result);
-        uint64_t hits = mu_alloc_fail_hits();
-        mu_alloc_fail_at(0, false);
-        long left = fixture_live_blocks();
-        check(&out, "allocation", n);
-        if (left != 0)
-            fail_msg("allocation %llu failed: %ld blocks are left, after %s: %.492s", (unsigned long long)n, left,
-                     muster_status_name(out.status), out.error.message);
-        if (out.status != MUSTER_OK && !is_lack_of_memory(&out))
-            fail_msg("allocation %llu failed: reported as %s: %.492s", (unsigned long long)n,
-                     muster_status_name(out.status), out.error.message);
-        if (hits == 0) break;
-        failures += out.status != MUSTER_OK;
+    memory_census_prepare();
+    failing_memory_begin(0, 0, false);
+    run_program(spec, expected, expected);
+    memory_census census = memory_census_end();
+    errors_reported = 0;
+    for (uint64_t n = 1; n <= census.count; n++) {
+        uint64_t rank = memory_census_rank(&census, n), failures = 0;
+        if (!is_tried(rank)) continue;
+        for (int tries = 0; tries < 3 && failures == 0; tries++)
+            failures = fail_allocation(&census, n, sticky, spec, expected).failures;
+        paths += rank == 1;
+        missed += rank == 1 && failures == 0;
     }
-    assert_true(failures * stride > 50);
+    print_message("%llu allocations on %llu paths, %llu of which did not come again\n",
+                  (unsigned long long)census.count, (unsigned long long)paths, (unsigned long long)missed);
+    free(census.path);
+    assert_true(paths > 200 && missed < paths / 10 && errors_reported > 100);
 }
 
 static void every_allocation_may_fail(void **state) {
@@ -245,7 +270,7 @@ static void memory_may_run_out_for_good(void **state) {
 }
 
 /* The first calls one by one, then ever fewer: what is called a thousand times is mostly polling. */
-static uint64_t next_step(uint64_t n, uint64_t step) { return step * (1 + n / 24); }
+static uint64_t next_step(uint64_t n, uint64_t step) { return step * (1 + n / 8); }
 
 static void fail_driver_calls(const char *code, const char *repeat, uint64_t step) {
     uint64_t expected[BINS], result[BINS], budget[ENTRIES];
@@ -274,22 +299,22 @@ static void fail_driver_calls(const char *code, const char *repeat, uint64_t ste
 
 static void every_driver_call_may_run_out_of_memory(void **state) {
     (void)state;
-    fail_driver_calls("OUT_OF_MEMORY", "1", stride);
+    fail_driver_calls("OUT_OF_MEMORY", "1", STRIDE);
 }
 
 static void every_driver_call_may_fail_unexpectedly(void **state) {
     (void)state;
-    fail_driver_calls("UNKNOWN", "1", stride);
+    fail_driver_calls("UNKNOWN", "1", STRIDE);
 }
 
 static void every_driver_call_may_report_a_fault(void **state) {
     (void)state;
-    fail_driver_calls("ILLEGAL_ADDRESS", "1", 3 * stride);
+    fail_driver_calls("ILLEGAL_ADDRESS", "1", 3 * STRIDE);
 }
 
 static void every_driver_call_may_fail_from_then_on(void **state) {
     (void)state;
-    fail_driver_calls("OUT_OF_MEMORY", "\"forever\"", 3 * stride);
+    fail_driver_calls("OUT_OF_MEMORY", "\"forever\"", 3 * STRIDE);
 }
 
 static int prepare(void **state) {
