@@ -25,6 +25,9 @@
  * still seen in small steps. The longest burst fits. */
 enum { EPOCH_TASKS = 2 * MU_BURST_LONGEST };
 
+/* An idle worker that spins looks so often for mail between two looks at everything. */
+enum { IDLE_LOOKS = 8 };
+
 /* More launches than these in one epoch are short, and when they end need not be foreseen. */
 enum { VIGIL_TASKS = 8 };
 
@@ -455,9 +458,10 @@ static bool look_for_completions(mu_actor *actor) {
         mu_actor_lose(actor, &error);
     }
     /* Other devices' workers ask, and this one, when what it waits for is long. */
+    uint64_t seen_ns = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
     if (!actor->lost && actor->timeline.complete != complete &&
         (actor->runtime->device_count > 1 ||
-         (epoch_at(actor, complete + 1)->tasks <= VIGIL_TASKS && mu_now_ns() - since_ns > MU_VIGIL_NS)))
+         (epoch_at(actor, complete + 1)->tasks <= VIGIL_TASKS && seen_ns - since_ns > MU_VIGIL_NS)))
         mu_estimate_note_epochs(actor, complete + 1, actor->timeline.complete, since_ns);
     while (!actor->lost && actor->retired < actor->timeline.complete && mu_loss_can_judge(actor, actor->retired + 1))
         mu_epoch_retire(actor, actor->retired + 1);
@@ -534,7 +538,10 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     /* What was just enqueued mostly ends soon, and parked it would be seen a timed wake later. */
     if (in_flight) spin_ns = spin_ns < UINT64_MAX / MU_SPIN_IN_FLIGHT ? MU_SPIN_IN_FLIGHT * spin_ns : UINT64_MAX;
     if (now - *idle_since_ns < spin_ns) {
-        mu_spin_pause();
+        /* With nothing on the device, mail is what there will be. */
+        uint32_t looks = in_flight ? 1 : IDLE_LOOKS;
+        do mu_spin_pause();
+        while (--looks && !mu_mailbox_has_mail(&actor->mailbox));
         return;
     }
     bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||

@@ -25,7 +25,7 @@ muster_status muster_run_open(muster_runtime *runtime, muster_run **out, muster_
         return status;
     if (!out) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "run is NULL; pass where to store the handle");
     mu_open_run *open = mu_alloc_zeroed(1, sizeof *open);
-    muster_run *run = open ? mu_run_alloc() : NULL;
+    muster_run *run = open ? mu_run_alloc(0) : NULL;
     if (!run) {
         mu_free(open);
         return mu_fail_host_memory(error, "an open run", sizeof *open + sizeof *run);

@@ -12,22 +12,33 @@ void mu_order_init(mu_order *order, uint32_t device_count) {
 
 void mu_order_destroy(mu_order *order) { pthread_mutex_destroy(&order->lock); }
 
-muster_status mu_order_entry_init(mu_order *order, mu_order_entry *entry, uint32_t use_count, muster_error *error) {
+size_t mu_order_entry_bytes(const mu_order *order, uint32_t use_count) {
+    return use_count * sizeof(mu_order_use) + 2 * order->device_count * sizeof(uint64_t);
+}
+
+/* The epochs first, for they need no more than 8-byte alignment and neither do the uses. */
+void mu_order_entry_place(const mu_order *order, mu_order_entry *entry, uint32_t use_count, void *memory) {
+    uint64_t *block = memory;
     memset(entry, 0, sizeof *entry);
-    size_t bytes = use_count * sizeof *entry->uses + 2 * order->device_count * sizeof *entry->last;
-    /* One block: the epochs first, for they need no more than 8-byte alignment and neither do the uses. */
-    uint64_t *block = mu_alloc_zeroed(1, bytes);
-    if (!block) return mu_fail_host_memory(error, "the order of a run", bytes);
+    memset(block, 0, mu_order_entry_bytes(order, use_count));
     entry->last = block;
     entry->gate = block + order->device_count;
     entry->uses = (mu_order_use *)(block + 2 * order->device_count);
     entry->use_count = use_count;
     for (uint32_t i = 0; i < use_count; i++) entry->uses[i].entry = entry;
+}
+
+muster_status mu_order_entry_init(mu_order *order, mu_order_entry *entry, uint32_t use_count, muster_error *error) {
+    size_t bytes = mu_order_entry_bytes(order, use_count);
+    void *memory = mu_alloc(bytes);
+    if (!memory) return mu_fail_host_memory(error, "the order of a run", bytes);
+    mu_order_entry_place(order, entry, use_count, memory);
+    entry->owned = memory;
     return MUSTER_OK;
 }
 
 void mu_order_entry_destroy(mu_order_entry *entry) {
-    mu_free(entry->last);
+    mu_free(entry->owned);
     mu_free(entry->edges);
 }
 
@@ -48,16 +59,15 @@ static uint32_t follow(const mu_order *order, mu_order_entry *entry, mu_order_en
     return edge + 1;
 }
 
-/* Edges that entering now would need: one for each entry to follow, passed or not; *waits counts those that have not. */
-static uint32_t count_edges(const mu_order_entry *entry, uint32_t *waits) {
+/* Edges that entering now needs: one for each entry to follow that has not passed. */
+static uint32_t count_edges(const mu_order_entry *entry) {
     uint32_t edges = 0;
-    *waits = 0;
     for (uint32_t i = 0; i < entry->use_count; i++) {
         const mu_order_state *state = entry->uses[i].state;
-        if (state->writer) edges++, *waits += !state->writer->passed;
+        if (state->writer) edges += !state->writer->passed;
         if (!entry->uses[i].writes) continue;
         for (const mu_order_use *reader = state->readers; reader; reader = reader->next)
-            edges++, *waits += !reader->entry->passed;
+            edges += !reader->entry->passed;
     }
     return edges;
 }
@@ -83,9 +93,9 @@ static void enter_use(mu_order_use *use) {
 
 static muster_status enter(mu_order *order, mu_order_entry *entry, bool only_if_free, muster_error *error) {
     /* The edges are allocated outside the lock, for as many as were needed a moment ago, and some more. */
-    uint32_t capacity = 0, waits;
+    uint32_t capacity = 0, needed;
     pthread_mutex_lock(&order->lock);
-    for (uint32_t needed; (needed = count_edges(entry, &waits)) > capacity;) {
+    while ((needed = count_edges(entry)) > capacity && !only_if_free) {
         pthread_mutex_unlock(&order->lock);
         capacity = needed + 8;
         mu_free(entry->edges);
@@ -93,9 +103,9 @@ static muster_status enter(mu_order *order, mu_order_entry *entry, bool only_if_
         if (!entry->edges) return mu_fail_host_memory(error, "the order of a run", capacity * sizeof *entry->edges);
         pthread_mutex_lock(&order->lock);
     }
-    if (only_if_free && waits) {
+    if (only_if_free && needed) {
         pthread_mutex_unlock(&order->lock);
-        return mu_fail(error, MUSTER_BUSY, "%u earlier runs or acquisitions come first", waits);
+        return mu_fail(error, MUSTER_BUSY, "%u earlier runs or acquisitions come first", needed);
     }
     entry->pending = 1;
     uint32_t edge = 0;

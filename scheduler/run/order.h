@@ -38,12 +38,13 @@ struct mu_order_edge {
 };
 
 struct mu_order_entry {
-    mu_order_use *uses; /* owned; one per buffer */
+    mu_order_use *uses; /* one per buffer */
     uint32_t use_count;
     uint32_t pending; /* entries it follows that have not passed, and 1 while it enters */
     bool passed;
     mu_order_edge *followers;
     mu_order_edge *edges; /* owned: the edges that lead here */
+    void *owned;          /* what the uses and epochs lie in; NULL: the caller's memory */
     uint64_t *last;       /* per device: the last epoch of its own jobs; written by the workers before it passes */
     uint64_t *gate;       /* per device: the epochs its work comes after; complete once it is ready */
     void (*ready)(mu_order_entry *entry); /* called without the lock, by the thread that made it ready */
@@ -59,6 +60,9 @@ void mu_order_destroy(mu_order *order);
 
 /* Allocates what an entry with `use_count` buffers needs; the caller then fills uses[].state and .writes, and ready. */
 muster_status mu_order_entry_init(mu_order *order, mu_order_entry *entry, uint32_t use_count, muster_error *error);
+/* The same in memory of the caller's, so many bytes from a multiple of 8 on, which is there until the entry is destroyed. */
+size_t mu_order_entry_bytes(const mu_order *order, uint32_t use_count);
+void mu_order_entry_place(const mu_order *order, mu_order_entry *entry, uint32_t use_count, void *memory);
 void mu_order_entry_destroy(mu_order_entry *entry); /* after it left, or was never entered */
 
 /* Takes its place behind everything that has entered. Calls entry->ready before it returns when it follows nothing.

@@ -19,7 +19,7 @@
 muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_error *error) {
     mu_run_table *table = &runtime->runs;
     muster_status status = MUSTER_OK;
-    pthread_mutex_lock(&table->lock);
+    pthread_mutex_lock(&runtime->run_lock);
     uint32_t slot = table->free_count ? table->free_slots[--table->free_count] : table->used;
     uint32_t chunk, offset;
     mu_run_locate(slot, &chunk, &offset);
@@ -42,8 +42,9 @@ muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_
     }
     run->slot = slot;
     atomic_store_explicit(&table->chunks[chunk][offset], run, memory_order_relaxed);
+    runtime->unfinished_runs++;
 unlock:
-    pthread_mutex_unlock(&table->lock);
+    pthread_mutex_unlock(&runtime->run_lock);
     return status;
 }
 
@@ -51,10 +52,11 @@ void mu_run_table_remove(muster_runtime *runtime, uint32_t slot) {
     mu_run_table *table = &runtime->runs;
     uint32_t chunk, offset;
     mu_run_locate(slot, &chunk, &offset);
-    pthread_mutex_lock(&table->lock);
+    pthread_mutex_lock(&runtime->run_lock);
     atomic_store_explicit(&table->chunks[chunk][offset], NULL, memory_order_relaxed);
     table->free_slots[table->free_count++] = slot; /* room was made when the slot was */
-    pthread_mutex_unlock(&table->lock);
+    if (--runtime->unfinished_runs == 0) pthread_cond_broadcast(&runtime->idle);
+    pthread_mutex_unlock(&runtime->run_lock);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- submit -- */
@@ -88,8 +90,8 @@ static void run_ready(mu_order_entry *entry) {
     mu_tasks_dispatch(runtime, NULL, run, first);
 }
 
-muster_run *mu_run_alloc(void) {
-    muster_run *run = mu_alloc_aligned(MU_CACHE_LINE, sizeof *run);
+muster_run *mu_run_alloc(size_t more_bytes) {
+    muster_run *run = mu_alloc_aligned(MU_CACHE_LINE, sizeof *run + more_bytes);
     if (!run) return NULL;
     memset(run, 0, sizeof *run);
     pthread_mutex_init(&run->lock, NULL);
@@ -107,7 +109,6 @@ static void run_free(muster_run *run) {
     mu_host_tasks_destroy(run);
     mu_spread_end(run);
     mu_open_run_free(run->open);
-    mu_free(run->tasks);
     mu_free_aligned(run);
 }
 
@@ -133,15 +134,14 @@ static void init_tasks(muster_run *run, const muster_graph *graph) {
 
 static muster_status make_run(muster_graph *graph, mu_values *values, muster_run **out, muster_error *error) {
     muster_runtime *runtime = graph->handle.runtime;
-    size_t task_bytes = graph->node_count * sizeof(mu_task);
-    muster_run *run = mu_run_alloc();
-    muster_status status = MUSTER_OK;
-    if (!run || !(run->tasks = mu_alloc(task_bytes))) {
-        status = mu_fail_host_memory(error, "the tasks of a run", sizeof *run + task_bytes);
-        goto free_run;
-    }
-    if ((status = mu_host_tasks_create(run, graph, error)) || (status = mu_spread_begin(run, graph, error)) ||
-        (status = mu_order_entry_init(&runtime->order, &run->order, (uint32_t)graph->buffer_count, error)))
+    uint32_t buffers = (uint32_t)graph->buffer_count;
+    size_t bytes = graph->node_count * sizeof(mu_task) + mu_order_entry_bytes(&runtime->order, buffers);
+    muster_run *run = mu_run_alloc(bytes);
+    if (!run) return mu_fail_host_memory(error, "the tasks of a run", sizeof *run + bytes);
+    run->tasks = (mu_task *)(run + 1);
+    mu_order_entry_place(&runtime->order, &run->order, buffers, run->tasks + graph->node_count);
+    muster_status status;
+    if ((status = mu_host_tasks_create(run, graph, error)) || (status = mu_spread_begin(run, graph, error)))
         goto free_run;
     for (size_t i = 0; i < graph->buffer_count; i++) {
         run->order.uses[i].state = &graph->buffers[i].buffer->order;
@@ -158,31 +158,26 @@ static muster_status make_run(muster_graph *graph, mu_values *values, muster_run
     *out = run;
     return MUSTER_OK;
 free_run:
-    if (run) run_free(run);
+    run_free(run);
     return status;
 }
 
-/* Counts the run and its jobs as unfinished, within the configured bound. */
-static muster_status admit_run(muster_runtime *runtime, size_t jobs, muster_error *error) {
+/* Counts the jobs as queued, where there is a bound. */
+static muster_status admit_jobs(muster_runtime *runtime, size_t jobs, muster_error *error) {
     uint64_t limit = runtime->config.max_queued_jobs;
+    if (!limit) return MUSTER_OK;
     uint64_t queued = atomic_fetch_add_explicit(&runtime->queued_jobs, jobs, memory_order_relaxed) + jobs;
-    if (limit && queued > limit) {
+    if (queued > limit) {
         atomic_fetch_sub_explicit(&runtime->queued_jobs, jobs, memory_order_relaxed);
         return mu_fail(error, MUSTER_QUEUE_FULL,
                        "%zu jobs more than the %llu queued would exceed max_queued_jobs, %llu; wait for runs to end",
                        jobs, (unsigned long long)(queued - jobs), (unsigned long long)limit);
     }
-    pthread_mutex_lock(&runtime->run_lock);
-    runtime->unfinished_runs++;
-    pthread_mutex_unlock(&runtime->run_lock);
     return MUSTER_OK;
 }
 
-static void run_is_finished(muster_runtime *runtime, size_t jobs) {
-    atomic_fetch_sub_explicit(&runtime->queued_jobs, jobs, memory_order_relaxed);
-    pthread_mutex_lock(&runtime->run_lock);
-    if (--runtime->unfinished_runs == 0) pthread_cond_broadcast(&runtime->idle);
-    pthread_mutex_unlock(&runtime->run_lock);
+static void discount_jobs(muster_runtime *runtime, size_t jobs) {
+    if (runtime->config.max_queued_jobs) atomic_fetch_sub_explicit(&runtime->queued_jobs, jobs, memory_order_relaxed);
 }
 
 void mu_run_announce(muster_run *run) {
@@ -197,13 +192,14 @@ void mu_run_announce(muster_run *run) {
 
 static void complete(muster_run *run) {
     muster_runtime *runtime = run->handle.runtime;
-    uint32_t jobs = run->task_count;
-    mu_order_leave(&runtime->order, &run->order);
-    mu_run_table_remove(runtime, run->slot);
+    uint32_t slot = run->slot;
+    discount_jobs(runtime, run->task_count); /* who has waited for it may submit as many again */
+    /* Before what nobody waits for: it has passed, so that what enters meanwhile does not wait for it to leave. */
     mu_run_announce(run);
+    mu_order_leave(&runtime->order, &run->order);
     if (run->parent) mu_open_run_part_ended(run);
     mu_run_release(run);
-    run_is_finished(runtime, jobs); /* last: the runtime may be destroyed once it is idle */
+    mu_run_table_remove(runtime, slot);
 }
 
 muster_status mu_run_make(muster_runtime *runtime, muster_graph *graph, muster_run **run, muster_error *error) {
@@ -215,9 +211,9 @@ muster_status mu_run_make(muster_runtime *runtime, muster_graph *graph, muster_r
     status = mu_graph_seal(graph, error);
     mu_values *values = status ? NULL : mu_values_retain(graph->values);
     pthread_mutex_unlock(&graph->lock);
-    if (status || (status = admit_run(runtime, graph->node_count, error))) goto release_values;
+    if (status || (status = admit_jobs(runtime, graph->node_count, error))) goto release_values;
     status = make_run(graph, values, run, error);
-    if (status) run_is_finished(runtime, graph->node_count);
+    if (status) discount_jobs(runtime, graph->node_count);
 release_values:
     mu_values_release(values);
     return status;
@@ -225,10 +221,10 @@ release_values:
 
 void mu_run_discard(muster_run *run) {
     muster_runtime *runtime = run->handle.runtime;
-    uint32_t jobs = run->task_count;
-    mu_run_table_remove(runtime, run->slot);
+    uint32_t slot = run->slot;
+    discount_jobs(runtime, run->task_count);
     mu_run_release(run);
-    run_is_finished(runtime, jobs);
+    mu_run_table_remove(runtime, slot);
 }
 
 muster_status mu_run_enter(muster_run *run, muster_error *error) {

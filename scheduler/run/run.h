@@ -54,7 +54,7 @@ struct muster_run {
     mu_values *values;   /* likewise */
     uint32_t slot;
     uint32_t task_count;
-    mu_task *tasks;
+    mu_task *tasks;           /* behind the run, and what its place in the order needs behind them */
     mu_host_task *host_tasks; /* of the nodes that no device runs (scheduler/run/host_task.h) */
     uint32_t host_task_count;
     atomic_uint_fast64_t *unplaced; /* scheduler/placement/spread.h: by spread and device; NULL: the graph has none */
@@ -93,8 +93,9 @@ static inline muster_status mu_run_stopped(const muster_run *run) {
 }
 static inline mu_task *mu_run_task(muster_run *run, uint32_t node) { return &run->tasks[node]; }
 
-/* A zeroed run with its lock, which is nobody's handle yet: to be given one before it is released. NULL: out of host memory. */
-muster_run *mu_run_alloc(void);
+/* A zeroed run with its lock, which is nobody's handle yet: to be given one before it is released. Behind it are so many bytes more, not
+ * zeroed. NULL: out of host memory. */
+muster_run *mu_run_alloc(size_t more_bytes);
 
 /* The two halves of a submit. Makes a run of the graph that counts as unfinished and has not taken its place in the order: it
  * is entered or discarded next. The errors of muster_submit. */

@@ -133,7 +133,6 @@ static void free_runtime(muster_runtime *runtime) {
     mu_free(runtime->runs.free_slots);
     mu_order_destroy(&runtime->order);
     mu_pinned_destroy(&runtime->pinned);
-    pthread_mutex_destroy(&runtime->runs.lock);
     pthread_mutex_destroy(&runtime->handle_lock);
     pthread_mutex_destroy(&runtime->run_lock);
     pthread_cond_destroy(&runtime->idle);
@@ -161,7 +160,6 @@ static muster_runtime *new_runtime(void) {
     if (!runtime) return NULL;
     runtime->handle.tag = MU_TAG_RUNTIME;
     runtime->handle.runtime = runtime;
-    pthread_mutex_init(&runtime->runs.lock, NULL);
     mu_pinned_init(&runtime->pinned);
     pthread_mutex_init(&runtime->handle_lock, NULL);
     pthread_mutex_init(&runtime->run_lock, NULL);

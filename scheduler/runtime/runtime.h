@@ -18,9 +18,8 @@
 
 enum { MU_RUN_CHUNK = 64 };
 
-/* Runs by slot: tasks name their run by an index. Slots are reused when a run is complete. */
+/* Unfinished runs by slot: tasks name their run by an index. Slots are taken and given back under the runtime's run_lock. */
 typedef struct mu_run_table {
-    pthread_mutex_t lock;              /* taking and giving back a slot, once per run */
     _Atomic(muster_run *) *chunks[32]; /* chunk i holds MU_RUN_CHUNK << i slots; chunks never move */
     uint32_t *free_slots;
     uint32_t free_count, free_capacity, used;
@@ -56,12 +55,12 @@ struct muster_runtime {
     mu_run_table runs;
     pthread_mutex_t handle_lock; /* the list of handles */
     mu_handle *handles;
-    /* Unfinished runs, their callbacks, and queued jobs; `idle` is signalled when the first or the second reach 0. */
+    /* Unfinished runs with their slots, their callbacks, and queued jobs; `idle` is signalled when the first or the second reach 0. */
     pthread_mutex_t run_lock;
     pthread_cond_t idle;
     uint32_t unfinished_runs;
-    uint32_t unfinished_callbacks; /* posted to the host thread and not returned */
-    atomic_uint_fast64_t queued_jobs;
+    uint32_t unfinished_callbacks;    /* posted to the host thread and not returned */
+    atomic_uint_fast64_t queued_jobs; /* counted only where they are bounded */
     /* A kernel fault ends every device of the process. Set once; release pairs with acquire of those who refuse work. */
     atomic_bool faulted;
     pthread_mutex_t fault_lock;
@@ -89,6 +88,7 @@ static inline muster_run *mu_run_at(const muster_runtime *runtime, uint32_t slot
     /* Relaxed: whoever knows the slot got it from a message or a task, which ordered the store before. */
     return atomic_load_explicit(&runtime->runs.chunks[chunk][offset], memory_order_relaxed);
 }
+/* The run counts as unfinished from the first to the second, after which the runtime may be destroyed. OUT_OF_HOST_MEMORY. */
 muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_error *error);
 void mu_run_table_remove(muster_runtime *runtime, uint32_t slot);
 

@@ -216,6 +216,20 @@ static void a_full_queue_refuses_and_says_so(void **state) {
     fixture_close(&fixture);
 }
 
+/* Who has waited for jobs may submit as many again. */
+static void a_queue_has_room_when_its_runs_have_ended(void **state) {
+    (void)state;
+    fixture fixture;
+    muster_config config = {.struct_size = sizeof config, .max_queued_jobs = 2};
+    fixture_open_with(&fixture, 1, &config);
+    muster_buffer *buffer = fixture_buffer(&fixture, 400, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    for (int i = 0; i < 2; i++) fixture_affine(&fixture, graph, buffer, 1, 1);
+    for (int i = 0; i < 2000; i++) fixture_run(&fixture, graph);
+    assert_int_equal(fixture_word(buffer, 0), 4000);
+    fixture_close(&fixture);
+}
+
 static void every_placement_gives_the_same_result(void **state) {
     (void)state;
     static const char *const placements[] = {"locality", "least-loaded", "round-robin", "random"};
@@ -498,6 +512,7 @@ int main(void) {
         cmocka_unit_test(a_destroyed_run_goes_on_to_its_end),
         cmocka_unit_test(independent_runs_do_not_wait_for_each_other),
         cmocka_unit_test(a_full_queue_refuses_and_says_so),
+        cmocka_unit_test(a_queue_has_room_when_its_runs_have_ended),
         cmocka_unit_test(every_placement_gives_the_same_result),
         cmocka_unit_test(several_threads_may_wait),
         cmocka_unit_test(runs_take_effect_in_one_order_over_all_their_buffers),
