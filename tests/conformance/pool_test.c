@@ -177,6 +177,84 @@ static void test_granted_peers_read_pool_memory(void **state) {
     settle();
 }
 
+/* Rows from pool memory of device 0 into memory of the current context, on a stream of that. With unified types the driver finds out
+ * whose memory it is. It may refuse the pair with INVALID_VALUE, and then has done nothing: Muster copies row by row then
+ * (device/rows.c). */
+static void copy_rows_from(CUdeviceptr here, const unsigned char *sent, CUstream stream) {
+    enum {
+        FROM_PITCH = 48,
+        TO_PITCH = 40,
+        WIDTH = 7,
+        ROWS = 4,
+        FROM = 2 * FROM_PITCH + 5,
+        TO = TO_PITCH + 3,
+        BYTES = 256
+    };
+    unsigned char received[BYTES], expected[BYTES];
+    CUdeviceptr there = fresh_memory(BYTES);
+    assert_success(DRIVER->memset_d8_async(there, 0xee, BYTES, stream));
+    memset(expected, 0xee, BYTES);
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .srcDevice = here + FROM,
+                          .srcPitch = FROM_PITCH,
+                          .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .dstDevice = there + TO,
+                          .dstPitch = TO_PITCH,
+                          .WidthInBytes = WIDTH,
+                          .Height = ROWS};
+    CUresult code = DRIVER->memcpy_2d_async(&copy, stream);
+    if (code != CUDA_SUCCESS) {
+        print_message("2-D copies between these two are refused\n");
+        assert_int_not_equal(DRIVER->kind, MU_DRIVER_SIM);
+        assert_code(code, CUDA_ERROR_INVALID_VALUE);
+    }
+    for (int row = 0; row < ROWS && code == CUDA_SUCCESS; row++)
+        memcpy(&expected[TO + row * TO_PITCH], &sent[FROM + row * FROM_PITCH], WIDTH);
+    assert_success(DRIVER->stream_synchronize(stream));
+    assert_success(DRIVER->memcpy_dtoh(received, there, BYTES));
+    assert_memory_equal(received, expected, BYTES);
+    release_memory(there);
+}
+
+enum { MATRIX_BYTES = 48 * 6 };
+
+static CUdeviceptr take_matrix(unsigned char sent[MATRIX_BYTES]) {
+    CUdeviceptr here = take(MATRIX_BYTES);
+    settle();
+    for (int i = 0; i < MATRIX_BYTES; i++) sent[i] = (unsigned char)(i * 7 + i / 48);
+    assert_success(DRIVER->memcpy_htod(here, sent, MATRIX_BYTES));
+    assert_success(DRIVER->stream_synchronize(NULL));
+    return here;
+}
+
+static void test_rows_come_from_granted_peers(void **state) {
+    (void)state;
+    need_two_devices(true);
+    unsigned char sent[MATRIX_BYTES];
+    CUdeviceptr here = take_matrix(sent);
+    CUmemAccessDesc grant = {{CU_MEM_LOCATION_TYPE_DEVICE, DEVICE1->device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    assert_success(DRIVER->mem_pool_set_access(pool, &grant, 1));
+    assert_success(DRIVER->ctx_set_current(DEVICE1->context));
+    copy_rows_from(here, sent, DEVICE1->stream);
+    assert_success(DRIVER->ctx_set_current(DEVICE0->context));
+    give(here);
+    settle();
+}
+
+static void test_rows_come_from_another_context_of_the_device(void **state) {
+    (void)state;
+    unsigned char sent[MATRIX_BYTES];
+    CUcontext own;
+    CUstream stream;
+    CUdeviceptr here = take_matrix(sent);
+    assert_success(DRIVER->ctx_create(&own, 0, DEVICE0->device));
+    assert_success(DRIVER->stream_create(&stream, CU_STREAM_NON_BLOCKING));
+    copy_rows_from(here, sent, stream);
+    assert_success(DRIVER->ctx_destroy(own)); /* with the stream; the one before is current again */
+    give(here);
+    settle();
+}
+
 int run_pool_tests(void) {
 #define POOL_TEST(name) cmocka_unit_test_setup_teardown(name, make_pool, end_pool)
     const struct CMUnitTest tests[] = {
@@ -189,6 +267,8 @@ int run_pool_tests(void) {
         POOL_TEST(test_pool_memory_is_freed_by_the_free_call_too),
         POOL_TEST(test_reuse_attributes_can_be_switched_off),
         POOL_TEST(test_granted_peers_read_pool_memory),
+        POOL_TEST(test_rows_come_from_granted_peers),
+        POOL_TEST(test_rows_come_from_another_context_of_the_device),
     };
     return cmocka_run_group_tests_name("pools", tests, NULL, NULL);
 }
