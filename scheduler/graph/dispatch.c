@@ -320,6 +320,9 @@ static muster_status check_iterations(const muster_graph *graph, const muster_di
         return mu_fail(error, MUSTER_INVALID_ARGUMENT,
                        "%u iterations without MUSTER_DISPATCH_ITERATED; set the flag, or leave the number 0",
                        dispatch->iterations);
+    if (asked && dispatch->iterations == 0)
+        return mu_fail(error, MUSTER_INVALID_ARGUMENT,
+                       "iterations is 0 with MUSTER_DISPATCH_ITERATED; set how many, or drop the flag");
     muster_status status = mu_launch_iterations(asked ? &dispatch->iterations : NULL, iterations, error);
     if (status) return status;
     uint64_t shards = 1;

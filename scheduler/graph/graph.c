@@ -574,7 +574,7 @@ muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uin
             status = mu_fail_host_memory(error, "the values of a graph", graph->values->bytes);
             goto unlock;
         }
-        memcpy(copy->data, graph->values->data, graph->values->bytes);
+        if (graph->values->bytes) memcpy(copy->data, graph->values->data, graph->values->bytes);
         copy->bytes = graph->values->bytes;
         mu_values_release(graph->values);
         graph->values = copy;
@@ -609,7 +609,7 @@ muster_status muster_graph_set_argument(muster_graph *graph, muster_job job, uin
         set = true;
     }
     if (!status && !set)
-        status = mu_fail(error, MUSTER_INVALID_ARGUMENT, "job %u is not a dispatch and has no arguments", job);
+        status = mu_fail(error, MUSTER_INVALID_ARGUMENT, "job %u is not a dispatch, and has no values to replace", job);
 unlock:
     pthread_mutex_unlock(&graph->lock);
     return status;

@@ -242,11 +242,11 @@ void mu_coherence_lose_device(mu_coherence *table, int device) {
 muster_status mu_segment_fail(const mu_segment *segment, const char *what, muster_error *error) {
     unsigned long long low = segment->low, high = segment->high;
     if (!segment->lost_on)
-        return mu_fail(error, MUSTER_DATA_UNDEFINED,
-                       "bytes %llu to %llu of %s are undefined: the job that last wrote them failed; see its run, and "
-                       "write the whole "
-                       "range first",
-                       low, high, what);
+        return mu_fail(
+            error, MUSTER_DATA_UNDEFINED,
+            "bytes %llu to %llu of %s are undefined: the job that was to write them failed or was ended early; "
+            "see its run, and write the whole range first",
+            low, high, what);
     return mu_fail(error, MUSTER_DATA_UNDEFINED,
                    "bytes %llu to %llu of %s are undefined: device %d was lost, and nobody else had them; write the "
                    "whole range first",

@@ -142,7 +142,7 @@ static void declarations_that_make_no_sense_are_refused(void **state) {
     REFUSED(MUSTER_INVALID_ARGUMENT, "cluster", dispatch.fallback = MUSTER_FALLBACK_CLAMP; dispatch.cluster.x = 2);
     REFUSED(MUSTER_ENTRY_NOT_FOUND, "nowhere", dispatch.barrier_counter = "nowhere");
     REFUSED(MUSTER_INVALID_ARGUMENT, "odd|2 bytes", dispatch.barrier_counter = "odd");
-    REFUSED(MUSTER_INVALID_ARGUMENT, "0 iterations", dispatch.flags |= MUSTER_DISPATCH_ITERATED);
+    REFUSED(MUSTER_INVALID_ARGUMENT, "iterations is 0", dispatch.flags |= MUSTER_DISPATCH_ITERATED);
     REFUSED(MUSTER_INVALID_ARGUMENT, "ITERATED", dispatch.iterations = 3);
     REFUSED(MUSTER_LIMIT_REACHED, "1048577", dispatch.flags |= MUSTER_DISPATCH_ITERATED; dispatch.iterations = 1048577);
     /* Nothing was added, and the graph is as good as new. */

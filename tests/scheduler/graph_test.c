@@ -419,6 +419,20 @@ static void set_argument_is_checked(void **state) {
     nothing_was_added(&subject);
     FAILS(MUSTER_INVALID_ARGUMENT, "1", muster_graph_set_argument(subject.graph, 1, 0, &value, 4, &reported));
     OK(muster_graph_set_argument(subject.graph, job, 2, &value, 4, &reported));
+    /* A graph without any values, while a run of it is there. */
+    muster_graph *without = fixture_graph(&four);
+    muster_dispatch nothing = fixture_dispatch(
+        fixture_kernel(&four, "nothing"), 1, 1,
+        ARGS(muster_buffer_arg(subject.small, MUSTER_READ), muster_buffer_arg(subject.small, MUSTER_READ)));
+    fixture_add(without, &nothing);
+    muster_run *run = fixture_submit(&four, without);
+    FAILS(MUSTER_ARGUMENT_MISMATCH, "a buffer", muster_graph_set_argument(without, 0, 0, &value, 4, &reported));
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    muster_run_destroy(run);
+    muster_graph_destroy(without);
+    nothing.flags = MUSTER_DISPATCH_ITERATED;
+    FAILS(MUSTER_INVALID_ARGUMENT, "iterations is 0|MUSTER_DISPATCH_ITERATED",
+          muster_graph_dispatch(subject.graph, &nothing, NULL, &reported));
     right.arg[0] = muster_scratch_arg(4096);
     job = fixture_add(subject.graph, &right.dispatch);
     FAILS(MUSTER_ARGUMENT_MISMATCH, "0|is scratch memory",
