@@ -16,6 +16,7 @@
 #include "device/driver.h"
 #include "muster_cuda.h"
 #include "tests/scheduler/callbacks.h"
+#include "tests/scheduler/random_options.h"
 
 enum { BUFFERS = 6, WORDS = 16384, BYTES = 4 * WORDS, OPS_MAX = 40 };
 
@@ -41,7 +42,7 @@ typedef struct op {
     int pin; /* device or MUSTER_ANY_DEVICE */
 } op;
 
-static uint64_t first_seed = 1800, graph_count = MU_TSAN || MU_ASAN ? 25 : 150;
+static random_options option = {.seed = 1800, .count = MU_TSAN || MU_ASAN ? 25 : 150};
 static uint64_t random_state, write_backs;
 
 static uint32_t below(uint32_t bound) {
@@ -208,17 +209,13 @@ static void one_graph(uint64_t seed) {
 
 static void every_word_is_as_in_the_sequential_model(void **state) {
     (void)state;
-    for (uint64_t i = 0; i < graph_count; i++) one_graph(first_seed + i);
-    print_message("%llu graphs, %llu write-backs\n", (unsigned long long)graph_count, (unsigned long long)write_backs);
-    if (graph_count >= 25) assert_true(write_backs > 0); /* memory was short */
+    for (uint32_t i = 0; i < option.count; i++) one_graph(option.seed + i);
+    print_message("%u graphs, %llu write-backs\n", option.count, (unsigned long long)write_backs);
+    if (option.count >= 25) assert_true(write_backs > 0); /* memory was short */
 }
 
 int main(int argc, char **argv) {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        uint64_t value = strtoull(argv[i + 1], NULL, 0);
-        if (strcmp(argv[i], "--seed") == 0) first_seed = value;
-        if (strcmp(argv[i], "--graphs") == 0) graph_count = value;
-    }
+    if (!random_options_read(argc, argv, "graphs", 0, &option)) return 2;
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_word_is_as_in_the_sequential_model)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,7 @@
 #include "scheduler/graph/graph.h"
 #include "scheduler/runtime/runtime.h"
 #include "tests/scheduler/fixture.h"
+#include "tests/scheduler/random_options.h"
 
 extern const char test_pitch_kernels_ptx[];
 
@@ -26,12 +27,7 @@ enum { MIB = 1 << 20, MOST_WORDS = 20000 };
 
 enum { SCENARIOS = MU_TSAN || MU_ASAN ? 3 : 12 };
 
-static struct {
-    const char *driver;
-    uint32_t actors;
-    uint64_t seed;
-    uint32_t scenarios;
-} options = {"sim", 1, 1, SCENARIOS};
+static random_options options = {.driver = "sim", .actors = 1, .seed = 1, .count = SCENARIOS};
 
 static bool on_cuda(void) { return strcmp(options.driver, "cuda") == 0; }
 
@@ -271,7 +267,7 @@ static void random_matrices_match_the_model(void **state) {
             char spec[FIXTURE_SPEC_BYTES];
             fixture_mixed_spec(devices[d], seed, spec);
             if (!open_machine(&m, devices[d], kind == 2 ? spec : NULL, kind == 1 ? 64 * MIB : 0)) skip();
-            for (uint32_t i = 0; i < options.scenarios; i++) random_scenario(&m, kind == 1, seed++);
+            for (uint32_t i = 0; i < options.count; i++) random_scenario(&m, kind == 1, seed++);
             fixture_close(&m.fixture);
         }
 }
@@ -692,15 +688,6 @@ static void different_pitches_are_bounded(void **state) {
     fixture_close(&m.fixture);
 }
 
-static void read_options(int argc, char **argv) {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--driver") == 0) options.driver = argv[i + 1];
-        if (strcmp(argv[i], "--actors") == 0) options.actors = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-        if (strcmp(argv[i], "--seed") == 0) options.seed = strtoull(argv[i + 1], NULL, 10);
-        if (strcmp(argv[i], "--scenarios") == 0) options.scenarios = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-    }
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_matrices_match_the_model),
@@ -714,6 +701,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(what_cannot_be_is_refused_with_numbers),
         cmocka_unit_test(different_pitches_are_bounded),
     };
-    read_options(argc, argv);
+    if (!random_options_read(argc, argv, "scenarios", RANDOM_ACTORS | RANDOM_DRIVER, &options)) return 2;
     return cmocka_run_group_tests_name("pitches", tests, NULL, NULL);
 }

@@ -26,6 +26,7 @@
 #include "base/tuning.h"
 #include "device/sim/sim.h"
 #include "tests/scheduler/fixture.h"
+#include "tests/scheduler/random_options.h"
 #include "tests/scheduler/scenario.h"
 
 extern const char test_cut_kernels_ptx[], test_pitch_kernels_ptx[];
@@ -42,12 +43,7 @@ enum {
     MOST_BYTES = 16384
 };
 
-static struct {
-    uint64_t seed, seconds;
-    uint32_t rounds, devices, actors;
-    const char *driver;
-    bool verbose;
-} option = {.seed = 1, .rounds = MU_TSAN || MU_ASAN ? 30 : 200, .driver = "sim"};
+static random_options option = {.seed = 1, .count = MU_TSAN || MU_ASAN ? 30 : 200, .driver = "sim"};
 
 typedef enum family { MIX, TWIDDLE, PAIR, BYTES, SUM, REDUCE, NEIGHBOURS, COLUMNS, FAMILIES } family;
 static const char *const family_names[FAMILIES] = {"mix", "twiddle", "pair",       "bytes",
@@ -834,9 +830,9 @@ static bool run_round(uint64_t seed) {
 
 static void every_byte_is_as_on_one_processor(void **state) {
     (void)state;
-    uint64_t end_ns = option.seconds ? mu_now_ns() + option.seconds * 1000000000u : 0;
+    uint64_t begin_ns = mu_now_ns();
     uint32_t done = 0;
-    for (; option.seconds ? mu_now_ns() < end_ns : done < option.rounds; done++) {
+    for (; random_goes_on(&option, begin_ns, done); done++) {
         uint64_t seed = option.seed + done;
         current.seed = seed;
         current.open = true;
@@ -857,45 +853,9 @@ static void every_byte_is_as_on_one_processor(void **state) {
                     counts.cut_further > 200);
 }
 
-static bool parse(int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--verbose") == 0) {
-            option.verbose = true;
-            continue;
-        }
-        if (i + 1 == argc) return false;
-        const char *name = argv[i], *value = argv[++i];
-        char *end = NULL;
-        uint64_t number = strtoull(value, &end, 10);
-        bool numeric = *value && !*end;
-        if (strcmp(name, "--driver") == 0)
-            option.driver = value;
-        else if (!numeric)
-            return false;
-        else if (strcmp(name, "--seed") == 0)
-            option.seed = number;
-        else if (strcmp(name, "--rounds") == 0)
-            option.rounds = (uint32_t)number;
-        else if (strcmp(name, "--devices") == 0)
-            option.devices = (uint32_t)number;
-        else if (strcmp(name, "--actors") == 0)
-            option.actors = (uint32_t)number;
-        else if (strcmp(name, "--seconds") == 0)
-            option.seconds = number;
-        else
-            return false;
-    }
-    return option.rounds > 0 && (!strcmp(option.driver, "sim") || !strcmp(option.driver, "cuda"));
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(every_byte_is_as_on_one_processor, tell_seed)};
-    if (!parse(argc, argv)) {
-        fprintf(stderr,
-                "usage: %s [--seed S] [--rounds N] [--devices D] [--actors A] [--driver sim|cuda] [--seconds T] "
-                "[--verbose]\n",
-                argv[0]);
-        return 2;
-    }
+    const unsigned has = RANDOM_DEVICES | RANDOM_ACTORS | RANDOM_DRIVER | RANDOM_SECONDS | RANDOM_VERBOSE;
+    if (!random_options_read(argc, argv, "rounds", has, &option)) return 2;
     return cmocka_run_group_tests_name("random cuts", tests, NULL, NULL);
 }

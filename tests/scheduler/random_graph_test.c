@@ -25,18 +25,14 @@
 #include "base/clock.h"
 #include "base/sanitizer.h"
 #include "tests/scheduler/fixture.h"
+#include "tests/scheduler/random_options.h"
 #include "tests/scheduler/scenario.h"
 
 enum { SEEDS_PER_RUNTIME = 2, SHRINK_RUNS = 400 };
 
 static const uint64_t wait_ns = MU_TSAN || MU_ASAN ? 60000000000u : 30000000000u, shrink_ns = 60000000000u;
 
-static struct {
-    uint64_t seed, seconds;
-    uint32_t graphs, devices, actors;
-    const char *driver, *bursts;
-    bool verbose;
-} option = {.seed = 1, .actors = 1, .graphs = MU_TSAN || MU_ASAN ? 60 : 1300, .driver = "sim"};
+static random_options option = {.seed = 1, .actors = 1, .count = MU_TSAN || MU_ASAN ? 60 : 1300, .driver = "sim"};
 
 static sc_counts counts;
 
@@ -440,11 +436,10 @@ static void every_byte_is_as_in_the_sequential_model(void **state) {
     sc_executor executor = {0};
     sc_failure failure = {.text = ""};
     machine machine;
-    uint64_t end_ns = option.seconds ? mu_now_ns() + option.seconds * 1000000000u : 0;
-    uint64_t group = UINT64_MAX;
+    uint64_t begin_ns = mu_now_ns(), group = UINT64_MAX;
     uint32_t done = 0;
     assert_non_null(scenario);
-    for (; option.seconds ? mu_now_ns() < end_ns : done < option.graphs; done++) {
+    for (; random_goes_on(&option, begin_ns, done); done++) {
         uint64_t seed = option.seed + done;
         if (seed / SEEDS_PER_RUNTIME != group) {
             if (executor.runtime && !close_machine(&executor, &failure)) fail_msg("%s", failure.text);
@@ -474,47 +469,11 @@ static void every_byte_is_as_in_the_sequential_model(void **state) {
     free(scenario);
 }
 
-static bool parse(int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--verbose") == 0) {
-            option.verbose = true;
-            continue;
-        }
-        if (i + 1 == argc) return false;
-        const char *name = argv[i], *value = argv[++i];
-        char *end = NULL;
-        uint64_t number = strtoull(value, &end, 10);
-        bool numeric = *value && !*end;
-        if (strcmp(name, "--driver") == 0)
-            option.driver = value;
-        else if (strcmp(name, "--bursts") == 0)
-            option.bursts = value;
-        else if (!numeric)
-            return false;
-        else if (strcmp(name, "--seed") == 0)
-            option.seed = number;
-        else if (strcmp(name, "--graphs") == 0)
-            option.graphs = (uint32_t)number;
-        else if (strcmp(name, "--devices") == 0)
-            option.devices = (uint32_t)number;
-        else if (strcmp(name, "--actors") == 0)
-            option.actors = (uint32_t)number;
-        else if (strcmp(name, "--seconds") == 0)
-            option.seconds = number;
-        else
-            return false;
-    }
-    return option.graphs > 0 && option.actors > 0 && (!strcmp(option.driver, "sim") || !strcmp(option.driver, "cuda"));
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_byte_is_as_in_the_sequential_model)};
-    if (!parse(argc, argv)) {
-        fprintf(stderr,
-                "usage: %s [--seed S] [--graphs N] [--devices D] [--actors A] [--driver sim|cuda] [--bursts MODE] "
-                "[--seconds T] [--verbose]\n",
-                argv[0]);
-        return 2;
-    }
+    const unsigned has =
+        RANDOM_DEVICES | RANDOM_ACTORS | RANDOM_DRIVER | RANDOM_BURSTS | RANDOM_SECONDS | RANDOM_VERBOSE;
+    if (!random_options_read(argc, argv, "graphs", has, &option)) return 2;
+    if (!option.actors) option.actors = 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
