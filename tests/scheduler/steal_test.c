@@ -49,40 +49,40 @@ static uint64_t steals(const fixture *fixture) {
     return sum;
 }
 
+#define WAIT_UNTIL(condition)                                                                                          \
+    do {                                                                                                               \
+        uint64_t deadline_ns = mu_deadline_ns(fixture_wait_ns);                                                        \
+        while (!(condition)) {                                                                                         \
+            if (mu_now_ns() >= deadline_ns) fail_msg("never: %s", #condition);                                         \
+            sched_yield();                                                                                             \
+        }                                                                                                              \
+    } while (0)
+
 static void wait_for_steals_of(const fixture *fixture, int device, uint64_t count) {
-    uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
-    while (stats_of(fixture, device).steals < count) {
-        assert_true(mu_now_ns() < deadline);
-        sched_yield();
-    }
+    WAIT_UNTIL(stats_of(fixture, device).steals >= count);
 }
 
-static void wait_for_steals(const fixture *fixture, uint64_t count) {
-    uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
-    while (steals(fixture) < count) {
-        assert_true(mu_now_ns() < deadline);
-        sched_yield();
-    }
-}
+static void wait_for_steals(const fixture *fixture, uint64_t count) { WAIT_UNTIL(steals(fixture) >= count); }
 
 /* Every actor has registered its request again: nobody asks anybody. */
 static void wait_until_registered(const fixture *fixture, uint64_t mask) {
-    uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
-    while (atomic_load(&fixture->runtime->thieves) != mask) {
-        assert_true(mu_now_ns() < deadline);
-        sched_yield();
-    }
+    WAIT_UNTIL(atomic_load(&fixture->runtime->thieves) == mask);
 }
 
 /* A device has looked for registered requests when it has handed over its jobs: it is full then. */
 static void wait_until_held_ones_are_full(const fixture *fixture) {
-    uint64_t deadline = mu_deadline_ns(fixture_wait_ns);
-    while (stats_of(fixture, 0).launches < AHEAD || stats_of(fixture, 1).launches < AHEAD) {
-        assert_true(mu_now_ns() < deadline);
-        sched_yield();
+    for (int d = 0; d < 2; d++) WAIT_UNTIL(stats_of(fixture, d).launches >= AHEAD);
+    mu_actors_pass(fixture->runtime);
+    mu_actors_pass(fixture->runtime);
+}
+
+/* Independent jobs, each on a buffer of its own. */
+static void add_jobs(const fixture *fixture, muster_graph *graph, muster_buffer **buffers, uint32_t count,
+                     uint32_t factor, uint32_t term) {
+    for (uint32_t i = 0; i < count; i++) {
+        buffers[i] = fixture_buffer(fixture, BYTES, NULL);
+        fixture_affine(fixture, graph, buffers[i], factor, term);
     }
-    mu_actors_pass(fixture->runtime);
-    mu_actors_pass(fixture->runtime);
 }
 
 static uint32_t count_on(const muster_run *run, uint32_t jobs, int device) {
@@ -111,10 +111,7 @@ static void an_idle_device_takes_what_waits(void **state) {
         set_pace(&fixture, "affine", 1000000);
         muster_buffer *buffers[JOBS];
         muster_graph *graph = fixture_graph(&fixture);
-        for (int i = 0; i < JOBS; i++) {
-            buffers[i] = fixture_buffer(&fixture, BYTES, NULL);
-            fixture_affine(&fixture, graph, buffers[i], 2, 7);
-        }
+        add_jobs(&fixture, graph, buffers, JOBS, 2, 7);
         fixture_hold_all(&fixture, true);
         muster_run *run = fixture_submit(&fixture, graph);
         /* While nothing is done, each gets half of what is more than it has. */
@@ -221,51 +218,55 @@ static void what_is_too_expensive_to_move_stays(void **state) {
     fixture_close(&fixture);
 }
 
+/* Two devices that are held and have JOBS each, those of device 1 pinned there. */
+enum { JOBS = 20 };
+typedef struct busy {
+    fixture fixture;
+    muster_buffer *buffers[2 * JOBS];
+    muster_run *run[2];
+} busy;
+
+static void open_busy(busy *b) {
+    open_devices(&b->fixture, 2);
+    set_pace(&b->fixture, "affine", 1000000);
+    muster_graph *graph = fixture_graph(&b->fixture), *other = fixture_graph(&b->fixture);
+    for (int i = 0; i < JOBS; i++) {
+        b->buffers[i] = fixture_buffer(&b->fixture, BYTES, NULL);
+        add_affine_on(&b->fixture, other, b->buffers[i], 1, 1, 1);
+    }
+    add_jobs(&b->fixture, graph, b->buffers + JOBS, JOBS, 1, 1);
+    fixture_hold_all(&b->fixture, true);
+    b->run[0] = fixture_submit(&b->fixture, other);
+    b->run[1] = fixture_submit(&b->fixture, graph);
+    wait_until_held_ones_are_full(&b->fixture);
+}
+
+static void close_busy(busy *b) {
+    fixture_hold_all(&b->fixture, false);
+    for (int i = 0; i < 2; i++) OK(muster_run_wait(b->run[i], fixture_wait_ns, &reported));
+    check_words(b->buffers, 2 * JOBS, 1);
+    fixture_close(&b->fixture);
+}
+
 /* A thief that has as much to do as the victim takes nothing. */
 static void a_busy_device_takes_nothing(void **state) {
     (void)state;
-    enum { JOBS = 20 };
-    fixture fixture;
-    open_devices(&fixture, 2);
-    set_pace(&fixture, "affine", 1000000);
-    muster_graph *graph = fixture_graph(&fixture), *other = fixture_graph(&fixture);
-    muster_buffer *buffers[2 * JOBS];
-    for (int i = 0; i < 2 * JOBS; i++) buffers[i] = fixture_buffer(&fixture, BYTES, NULL);
-    for (int i = 0; i < JOBS; i++) add_affine_on(&fixture, other, buffers[i], 1, 1, 1);
-    for (int i = JOBS; i < 2 * JOBS; i++) fixture_affine(&fixture, graph, buffers[i], 1, 1);
-    fixture_hold_all(&fixture, true);
-    muster_run *run[2] = {fixture_submit(&fixture, other), fixture_submit(&fixture, graph)};
-    wait_until_held_ones_are_full(&fixture);
-    assert_int_equal(steals(&fixture), 0);
-    fixture_hold_all(&fixture, false);
-    for (int i = 0; i < 2; i++) OK(muster_run_wait(run[i], fixture_wait_ns, &reported));
-    check_words(buffers, 2 * JOBS, 1);
-    fixture_close(&fixture);
+    busy b;
+    open_busy(&b);
+    assert_int_equal(steals(&b.fixture), 0);
+    close_busy(&b);
 }
 
 /* It was busy when the victim looked at its request; when it is not any more it asks. */
 static void a_device_that_was_busy_asks_when_it_is_not(void **state) {
     (void)state;
-    enum { JOBS = 20 };
-    fixture fixture;
-    open_devices(&fixture, 2);
-    set_pace(&fixture, "affine", 1000000);
-    muster_graph *graph = fixture_graph(&fixture), *other = fixture_graph(&fixture);
-    muster_buffer *buffers[2 * JOBS];
-    for (int i = 0; i < 2 * JOBS; i++) buffers[i] = fixture_buffer(&fixture, BYTES, NULL);
-    for (int i = 0; i < JOBS; i++) add_affine_on(&fixture, other, buffers[i], 1, 1, 1);
-    for (int i = JOBS; i < 2 * JOBS; i++) fixture_affine(&fixture, graph, buffers[i], 1, 1);
-    fixture_hold_all(&fixture, true);
-    muster_run *run[2] = {fixture_submit(&fixture, other), fixture_submit(&fixture, graph)};
-    wait_until_held_ones_are_full(&fixture);
-    assert_int_equal(steals(&fixture), 0);
-    fixture_hold(&fixture, 1, false);
-    wait_for_steals(&fixture, JOBS - AHEAD - 1);
-    assert_true(stats_of(&fixture, 1).steal_requests > 0);
-    fixture_hold(&fixture, 0, false);
-    for (int i = 0; i < 2; i++) OK(muster_run_wait(run[i], fixture_wait_ns, &reported));
-    check_words(buffers, 2 * JOBS, 1);
-    fixture_close(&fixture);
+    busy b;
+    open_busy(&b);
+    assert_int_equal(steals(&b.fixture), 0);
+    fixture_hold(&b.fixture, 1, false);
+    wait_for_steals(&b.fixture, JOBS - AHEAD - 1);
+    assert_true(stats_of(&b.fixture, 1).steal_requests > 0);
+    close_busy(&b);
 }
 
 /* ------------------------------------------------------------------------------------------------------- dependencies -- */
@@ -373,10 +374,7 @@ static void reductions_are_right_wherever_shards_go(void **state) {
 static void run_unequally(const fixture *fixture, uint32_t jobs, muster_run **run, muster_buffer **buffers) {
     set_pace(fixture, "affine", 1000000);
     muster_graph *graph = fixture_graph(fixture);
-    for (uint32_t i = 0; i < jobs; i++) {
-        buffers[i] = fixture_buffer(fixture, BYTES, NULL);
-        fixture_affine(fixture, graph, buffers[i], 1, 3);
-    }
+    add_jobs(fixture, graph, buffers, jobs, 1, 3);
     *run = fixture_submit(fixture, graph);
     OK(muster_run_wait(*run, fixture_wait_ns, &reported));
     check_words(buffers, jobs, 3);
@@ -454,10 +452,7 @@ static void a_lost_thief_passes_on_what_it_got(void **state) {
     set_pace(&fixture, "affine", 1000000);
     muster_buffer *buffers[JOBS];
     muster_graph *graph = fixture_graph(&fixture);
-    for (int i = 0; i < JOBS; i++) {
-        buffers[i] = fixture_buffer(&fixture, BYTES, NULL);
-        fixture_affine(&fixture, graph, buffers[i], 1, 2);
-    }
+    add_jobs(&fixture, graph, buffers, JOBS, 1, 2);
     mu_sim_lose_device(fixture_driver(&fixture), 1);
     fixture_hold(&fixture, 0, true);
     muster_run *run = fixture_submit(&fixture, graph);
