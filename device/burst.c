@@ -81,7 +81,7 @@ static CUDA_KERNEL_NODE_PARAMS held_parameters(const mu_burst *burst, burst_node
                                      .blockDimY = node->block[1],
                                      .blockDimZ = node->block[2],
                                      .sharedMemBytes = node->shared_bytes,
-                                     .kernelParams = slots};
+                                     .kernelParams = info->parameter_count ? slots : NULL};
 }
 
 static muster_status add_nodes(mu_burst *burst, burst_form *form, muster_error *error) {
