@@ -99,8 +99,17 @@ void mu_device_abandon(mu_device *device, int driver_code) {
 
 /* ------------------------------------------------------------------------------------------------------- context -- */
 
-/* The device that this thread has entered. */
+/* The device that this thread has entered, and the thread's mode of capture before. */
 static _Thread_local mu_device *entered;
+static _Thread_local int found_mode;
+
+/* While another thread captures a stream in the global mode, the driver refuses this one calls like looking at an event, and spoils the
+ * capture, unless the thread says that it does not take part. Returns the mode before, or -1; -1 changes nothing. */
+static int exchange_mode(const mu_driver *driver, int mode) {
+    CUstreamCaptureMode exchanged = (CUstreamCaptureMode)mode;
+    if (mode < 0 || driver->thread_exchange_stream_capture_mode(&exchanged) != CUDA_SUCCESS) return -1;
+    return (int)exchanged;
+}
 
 muster_status mu_scope_begin(mu_scope *scope, mu_device *device, muster_error *error) {
     *scope = (mu_scope){.device = device};
@@ -109,6 +118,7 @@ muster_status mu_scope_begin(mu_scope *scope, mu_device *device, muster_error *e
     CUresult code = device->driver->ctx_push_current(device->context);
     if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "cuCtxPushCurrent");
     scope->pushed = true;
+    scope->mode = exchange_mode(device->driver, CU_STREAM_CAPTURE_MODE_RELAXED);
     return MUSTER_OK;
 }
 
@@ -122,7 +132,10 @@ bool mu_scope_begin_release(mu_scope *scope, mu_device *device) {
 /* Popped even after a loss: the caller's context must become current again. */
 void mu_scope_end(mu_scope *scope) {
     CUcontext popped;
-    if (scope->pushed) scope->device->driver->ctx_pop_current(&popped);
+    if (scope->pushed) {
+        exchange_mode(scope->device->driver, scope->mode);
+        scope->device->driver->ctx_pop_current(&popped);
+    }
     scope->pushed = false;
 }
 
@@ -136,6 +149,8 @@ muster_status mu_device_enter(mu_device *device, muster_error *error) {
     CUresult code = device->driver->ctx_push_current(device->context);
     if (code != CUDA_SUCCESS) return mu_device_fail(device, code, error, "cuCtxPushCurrent");
     entered = device;
+    /* Callbacks of the application run on this thread: what they capture is their own affair. */
+    found_mode = exchange_mode(device->driver, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     return MUSTER_OK;
 }
 
@@ -143,7 +158,9 @@ void mu_device_leave(mu_device *device) {
     if (entered != device) return;
     CUcontext popped;
     entered = NULL;
-    if (!mu_device_is_lost(device)) device->driver->ctx_pop_current(&popped);
+    if (mu_device_is_lost(device)) return;
+    exchange_mode(device->driver, found_mode);
+    device->driver->ctx_pop_current(&popped);
 }
 
 void mu_device_settle(const mu_device *device) {

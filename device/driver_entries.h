@@ -116,6 +116,7 @@
     REQUIRED(graph_upload, "cuGraphUpload", (CUgraphExec exec, CUstream stream))                                     \
     REQUIRED(graph_launch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream))                                     \
     REQUIRED(graph_exec_destroy, "cuGraphExecDestroy", (CUgraphExec exec))                                           \
+    REQUIRED(thread_exchange_stream_capture_mode, "cuThreadExchangeStreamCaptureMode", (CUstreamCaptureMode *mode)) \
     REQUIRED(stream_begin_capture, "cuStreamBeginCapture_v2", (CUstream stream, CUstreamCaptureMode mode))           \
     REQUIRED(stream_end_capture, "cuStreamEndCapture", (CUstream stream, CUgraph *graph))
 /* clang-format on */

@@ -53,10 +53,12 @@ struct mu_device {
 };
 
 /* The device's context, current on this thread while the scope is open. Nothing is called when this thread has entered
- * the device; otherwise the context is pushed, and popped by the end, so that the caller's is left as found. */
+ * the device; otherwise the context is pushed, and popped by the end, so that the caller's is left as found.
+ * An application may capture a stream meanwhile, on this thread or another: nothing of ours is part of that. */
 typedef struct mu_scope {
     mu_device *device;
     bool pushed;
+    int mode; /* of the thread, before it was relaxed; -1: it was not */
 } mu_scope;
 
 muster_status mu_scope_begin(mu_scope *scope, mu_device *device, muster_error *error);

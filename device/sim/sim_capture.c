@@ -10,6 +10,7 @@ struct sim_session {
     unsigned references;
     sim_graph *graph; /* NULL once it has ended */
     sim_stream *origin;
+    bool global; /* counted in the driver while it has an origin */
     bool invalid;
 };
 
@@ -36,7 +37,11 @@ void sim_capture_forget(sim_stream *stream) {
     if (!leg) return;
     atomic_store_explicit(&stream->capture, NULL, memory_order_relaxed);
     leg->session->invalid = true;
-    if (leg->session->origin == stream) leg->session->origin = NULL;
+    if (leg->session->origin == stream) {
+        leg->session->origin = NULL;
+        if (leg->session->global)
+            atomic_fetch_sub_explicit(&stream->context->driver->global_captures, 1, memory_order_relaxed);
+    }
     drop_session(leg->session);
     mu_free(leg->tail);
     mu_free(leg);
@@ -74,13 +79,32 @@ CUresult sim_capture_refuse(sim_stream *stream) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+static bool is_mode(CUstreamCaptureMode mode) {
+    return mode == CU_STREAM_CAPTURE_MODE_GLOBAL || mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ||
+           mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+CUresult sim_do_thread_exchange_stream_capture_mode(sim_driver *driver, CUstreamCaptureMode *mode) {
+    (void)driver;
+    if (!mode || !is_mode(*mode)) return CUDA_ERROR_INVALID_VALUE;
+    CUstreamCaptureMode before = thread_mode;
+    thread_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
+bool sim_capture_forbids(const sim_driver *driver) {
+    return atomic_load_explicit(&driver->global_captures, memory_order_relaxed) &&
+           thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
 CUresult sim_do_stream_begin_capture(sim_driver *driver, CUstream handle, CUstreamCaptureMode mode) {
     sim_stream *stream;
     CUresult code = sim_stream_find(driver, handle, &stream);
     if (code != CUDA_SUCCESS) return code;
-    if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL && mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL &&
-        mode != CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_mode(mode)) return CUDA_ERROR_INVALID_VALUE;
     if (stream == stream->context->legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     session *begun = mu_alloc_zeroed(1, sizeof *begun);
     sim_graph *graph = sim_graph_new(driver);
@@ -92,6 +116,8 @@ CUresult sim_do_stream_begin_capture(sim_driver *driver, CUstream handle, CUstre
     } else {
         begun->graph = graph;
         begun->origin = stream;
+        begun->global = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (begun->global) atomic_fetch_add_explicit(&driver->global_captures, 1, memory_order_relaxed);
     }
     sim_unlock(driver);
     if (code == CUDA_SUCCESS) return code;

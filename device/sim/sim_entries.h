@@ -105,6 +105,7 @@
     X(graph_upload, -1, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \
     X(graph_launch, -1, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \
     X(graph_exec_destroy, -1, (CUgraphExec exec), (exec))                                                              \
+    X(thread_exchange_stream_capture_mode, -1, (CUstreamCaptureMode *mode), (mode)) \
     X(stream_begin_capture, -1, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                           \
     X(stream_end_capture, -1, (CUstream stream, CUgraph *graph), (stream, graph))
 /* clang-format on */

@@ -150,6 +150,7 @@ CUresult sim_do_event_query(sim_driver *driver, CUevent handle) {
     sim_event *event;
     CUresult code = find_event(driver, handle, &event);
     if (code != CUDA_SUCCESS) return code;
+    if (sim_capture_forbids(driver)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     sim_lock(driver);
     if (event->fork) {
         code = CUDA_ERROR_CAPTURED_EVENT;

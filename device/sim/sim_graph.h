@@ -46,6 +46,9 @@ typedef struct sim_fork {
 } sim_fork;
 void sim_fork_free(sim_fork *fork); /* NULL is ignored */
 
+/* Whether the calling thread may not call what could disturb a capture that another one has begun in the global mode. */
+bool sim_capture_forbids(const sim_driver *driver);
+
 /* The capture on `stream` becomes invalid and the call is refused. */
 CUresult sim_capture_refuse(sim_stream *stream);
 CUresult sim_capture_launch(sim_stream *stream, sim_work *work); /* takes the reference */

@@ -162,9 +162,10 @@ struct sim_driver {
     sim_config config;
     bool null_mode;
     atomic_bool initialised;
-    atomic_bool planned;  /* the fault plan has something left */
-    atomic_bool troubled; /* some context, device or the whole instance has an error: look closer */
-    atomic_int fault;     /* a CUresult that every context returns */
+    atomic_bool planned;         /* the fault plan has something left */
+    atomic_bool troubled;        /* some context, device or the whole instance has an error: look closer */
+    atomic_int fault;            /* a CUresult that every context returns */
+    atomic_uint global_captures; /* under way: other threads may not do everything. Relaxed: changed locked */
 
     pthread_mutex_t lock;
     pthread_cond_t done;          /* an operation ended, a gate opened, a drain ended */

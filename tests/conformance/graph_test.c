@@ -156,6 +156,19 @@ static void test_an_executable_graph_keeps_what_it_was_made_of(void **state) {
     end_chain(&made);
 }
 
+static void test_a_threads_capture_mode_is_exchanged(void **state) {
+    (void)state;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    assert_success(DRIVER->thread_exchange_stream_capture_mode(&mode));
+    assert_int_equal(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    assert_success(DRIVER->thread_exchange_stream_capture_mode(&mode));
+    assert_int_equal(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+    mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    assert_success(DRIVER->thread_exchange_stream_capture_mode(&mode));
+    assert_int_equal(mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
 static void test_disabled_nodes_are_passed_over(void **state) {
     (void)state;
     chain made;
@@ -337,6 +350,7 @@ int run_graph_tests(void) {
         cmocka_unit_test(test_updates_do_not_reach_launches_in_flight),
         cmocka_unit_test(test_a_node_can_change_its_function_and_shape),
         cmocka_unit_test(test_an_executable_graph_keeps_what_it_was_made_of),
+        cmocka_unit_test(test_a_threads_capture_mode_is_exchanged),
         cmocka_unit_test(test_disabled_nodes_are_passed_over),
         cmocka_unit_test(test_branches_join),
         cmocka_unit_test(test_bad_dependencies_are_refused),

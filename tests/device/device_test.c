@@ -237,6 +237,33 @@ static void test_entered_thread_pushes_once(void **state) {
     mu_device_close(device);
 }
 
+/* How the calling thread takes part in captures of streams. */
+static CUstreamCaptureMode mode_of_thread(void) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED, own;
+    assert_int_equal(fake->table.thread_exchange_stream_capture_mode(&mode), CUDA_SUCCESS);
+    own = mode;
+    assert_int_equal(fake->table.thread_exchange_stream_capture_mode(&mode), CUDA_SUCCESS);
+    return own;
+}
+
+static void test_thread_takes_no_part_in_captures_of_others(void **state) {
+    (void)state;
+    mu_device *device = open_device(0);
+    assert_int_equal(mode_of_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_int_equal(mu_device_enter(device, NULL), MUSTER_OK);
+    assert_int_equal(mode_of_thread(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    mu_device_leave(device);
+    assert_int_equal(mode_of_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+    /* A driver that cannot leaves it as it is. */
+    fake->fail_entry_code[FAKE_thread_exchange_stream_capture_mode] = CUDA_ERROR_NOT_SUPPORTED;
+    fake->fail_entry_times[FAKE_thread_exchange_stream_capture_mode] = 1;
+    assert_int_equal(mu_device_enter(device, NULL), MUSTER_OK);
+    mu_device_leave(device);
+    assert_int_equal(mode_of_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+    mu_device_close(device);
+    assert_int_equal(mode_of_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 static void test_thread_enters_one_device(void **state) {
     (void)state;
     mu_device *first = open_device(0), *second = open_device(1);
@@ -425,6 +452,7 @@ int main(void) {
         TEST(test_callers_context_is_left_as_found),
         TEST(test_entered_thread_pushes_once),
         TEST(test_thread_enters_one_device),
+        TEST(test_thread_takes_no_part_in_captures_of_others),
         TEST(test_events_are_counted_and_untimed),
         TEST(test_errors_carry_device_code_and_name),
         LOST(test_no_driver_call_after_a_fault),

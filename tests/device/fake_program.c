@@ -328,6 +328,15 @@ static CUresult graph_kernel_node_set_params(CUgraphNode node, const CUDA_KERNEL
     return CUDA_SUCCESS;
 }
 
+static CUresult thread_exchange_stream_capture_mode(CUstreamCaptureMode *mode) {
+    static _Thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    ENTER(thread_exchange_stream_capture_mode);
+    CUstreamCaptureMode before = own;
+    own = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
 static CUresult graph_node_set_enabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
     (void)exec;
     ENTER(graph_node_set_enabled);
@@ -362,5 +371,6 @@ void fake_program_fill(mu_driver *table) {
     SET(occupancy_max_active_blocks), SET(graph_create), SET(graph_destroy), SET(graph_add_kernel_node);
     SET(graph_instantiate), SET(graph_upload), SET(graph_exec_destroy), SET(graph_exec_kernel_node_set_params);
     SET(graph_kernel_node_set_params), SET(graph_node_set_enabled), SET(graph_launch);
+    SET(thread_exchange_stream_capture_mode);
 #undef SET
 }

@@ -339,6 +339,39 @@ static void the_callers_context_is_left_alone(void **state) {
     fixture_close(&fixture);
 }
 
+/* In the global mode, which is the default of most who capture: neither side notices the other. */
+static void the_application_may_capture_a_stream_meanwhile(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 2);
+    const mu_driver *driver = fixture_driver(&fixture);
+    CUcontext context;
+    CUdevice device;
+    CUstream stream;
+    CUgraph captured;
+    void *pinned;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    assert_int_equal(driver->device_get(&device, 0), CUDA_SUCCESS);
+    assert_int_equal(driver->primary_ctx_retain(&context, device), CUDA_SUCCESS);
+    assert_int_equal(driver->ctx_push_current(context), CUDA_SUCCESS);
+    assert_int_equal(driver->stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(driver->stream_begin_capture(stream, mode), CUDA_SUCCESS);
+    muster_buffer *buffer = fixture_buffer(&fixture, 64, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    fixture_affine(&fixture, graph, buffer, 1, 5);
+    fixture_run(&fixture, graph);
+    assert_int_equal(fixture_word(buffer, 3), 5);
+    OK(muster_host_alloc(fixture.runtime, 4096, &pinned, &reported));
+    assert_int_equal(driver->stream_end_capture(stream, &captured), CUDA_SUCCESS);
+    assert_int_equal(driver->thread_exchange_stream_capture_mode(&mode), CUDA_SUCCESS);
+    assert_int_equal(mode, CU_STREAM_CAPTURE_MODE_GLOBAL); /* this thread's is as it was */
+    assert_int_equal(driver->graph_destroy(captured), CUDA_SUCCESS);
+    assert_int_equal(driver->stream_destroy(stream), CUDA_SUCCESS);
+    assert_int_equal(driver->ctx_pop_current(&context), CUDA_SUCCESS);
+    assert_int_equal(driver->primary_ctx_release(device), CUDA_SUCCESS);
+    fixture_close(&fixture);
+}
+
 /* Measured, with a wide margin: a runtime that spun or polled would use all of a core. The pause waits for nobody: what is asserted is
  * how much processor time goes by in it, and on a busy machine, where it is longer or others run, that is only less. */
 static void an_idle_runtime_uses_no_cpu(void **state) {
@@ -444,6 +477,7 @@ int main(void) {
         cmocka_unit_test(the_allocator_is_fixed_while_a_runtime_lives),
         cmocka_unit_test(the_allocator_is_fixed_until_all_memory_is_back),
         cmocka_unit_test(the_callers_context_is_left_alone),
+        cmocka_unit_test(the_application_may_capture_a_stream_meanwhile),
         cmocka_unit_test(an_idle_runtime_uses_no_cpu),
         cmocka_unit_test(devices_describe_themselves),
         cmocka_unit_test(fields_beyond_struct_size_are_not_written),
