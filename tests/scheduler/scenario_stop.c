@@ -15,6 +15,7 @@ typedef struct stop {
     muster_run *stopped;      /* the caller's to destroy */
     muster_job first;         /* of the graph's jobs */
     bool worked[SC_MAX_JOBS]; /* the job has ended well */
+    bool vague[SC_MAX_JOBS];  /* it has read what parts of a job that was cut wrote, or what such a job wrote */
     bool all_worked;
 } stop;
 
@@ -78,30 +79,39 @@ static bool ask(stop *stop) {
                    muster_status_name(status), stop->all_worked ? "all well" : "not all well");
 }
 
-static bool follows(const stop *stop, uint32_t job, uint32_t other) {
+static bool is_declared_after(const stop *stop, uint32_t job, uint32_t other) {
     for (uint32_t e = 0; e < stop->graph->edge_count; e++) {
         const sc_edge *edge = &stop->graph->edge[e];
         if (!edge->dropped && edge->job == job && edge->predecessor == other) return true;
     }
     for (uint32_t a = 0; a < stop->job[job].after_count; a++)
         if (stop->job[job].after[a] == other) return true;
-    return other < job && sc_jobs_conflict(&stop->job[job], &stop->job[other]);
+    return false;
 }
 
+static bool follows(const stop *stop, uint32_t job, uint32_t other) {
+    return is_declared_after(stop, job, other) || (other < job && sc_jobs_conflict(&stop->job[job], &stop->job[other]));
+}
+
+/* Unless it was declared to, a job follows only those parts of a job that was cut which it shares bytes with; they may have worked where
+ * others have not. */
 static bool check_order(stop *stop) {
     for (uint32_t j = 0; j < stop->graph->job_count; j++)
-        for (uint32_t i = 0; i < stop->graph->job_count; i++)
-            if (i != j && stop->worked[j] && !stop->worked[i] && !stop->job[j].dropped && follows(stop, j, i))
+        for (uint32_t i = 0; i < stop->graph->job_count; i++) {
+            if (i == j || !stop->worked[j] || stop->job[j].dropped || !follows(stop, j, i)) continue;
+            stop->vague[j] |= stop->vague[i] || (!stop->worked[i] && stop->job[i].sharded);
+            if (!stop->worked[i] && (!stop->job[i].sharded || is_declared_after(stop, j, i)))
                 return sc_fail(stop->run, false,
                                "job %" PRIu32 " of the stopped run of step %" PRIu32 " worked without job %" PRIu32, j,
                                stop->index, i);
+        }
     return true;
 }
 
-/* Whether a job that did not work had to write to the range. */
+/* Whether a job that did not work had to write to the range, or one did of which the model does not know what it read. */
 static bool is_lost(const stop *stop, const sc_range *range) {
     for (uint32_t j = 0; j < stop->graph->job_count; j++)
-        for (uint32_t r = 0; r < stop->job[j].range_count && !stop->worked[j]; r++) {
+        for (uint32_t r = 0; r < stop->job[j].range_count && (!stop->worked[j] || stop->vague[j]); r++) {
             const sc_range *lost = &stop->job[j].range[r];
             if (lost->access & MUSTER_WRITE && lost->buffer == range->buffer &&
                 lost->offset < range->offset + range->bytes && range->offset < lost->offset + lost->bytes)
