@@ -507,17 +507,17 @@ MUSTER_API muster_status muster_cache_get_stats(muster_runtime *runtime, muster_
 /* ------------------------------------------------------------------------------------------------------ buffers -- */
 
 /* Makes a buffer of logical memory; device copies appear where jobs need them. `host` is its content, at least `bytes`
- * long, which must stay allocated until the buffer is destroyed and may be touched only between acquire and release;
- * NULL: the buffer starts as zeros and Muster allocates host memory when the application acquires it. Pinned memory is
+ * long, which must stay allocated until the buffer is destroyed and the runs that use it have ended, and may be touched only between
+ * acquire and release; NULL: the buffer starts as zeros and Muster allocates host memory when the application acquires it. Pinned memory is
  * copied fastest (muster_host_alloc).
  * Errors: INVALID_ARGUMENT for 0 bytes or NULL, for host memory of which only a part is pinned by muster_host_alloc or
  * muster_host_register, and for device memory. */
 MUSTER_API muster_status muster_buffer_create(muster_runtime *runtime, uint64_t bytes, void *host,
                                               muster_buffer **buffer, muster_error *error);
 
-/* Blocks while an eviction writes to host memory given at create, for the application may free that next.
+/* Blocks while an eviction writes to host memory given at create, for the application may free that next if no run uses the buffer.
  * Destroys the buffer once no run uses it: at once, or deferred until the last such run or graph is gone. Host memory
- * given at create is not written after the last run that uses it has ended; content that only devices hold is lost. */
+ * given at create is neither read nor written after the last run that uses it has ended; content that only devices hold is lost. */
 MUSTER_API void muster_buffer_destroy(muster_buffer *buffer);
 MUSTER_API uint64_t muster_buffer_bytes(const muster_buffer *buffer); /* 0 for NULL */
 

@@ -141,10 +141,10 @@ muster_status mu_buffer_make_host(muster_buffer *buffer, muster_error *error) {
 
 /* ------------------------------------------------------------------------------------------- the host memory's users -- */
 
-bool mu_buffer_begin_write_back(muster_buffer *buffer) {
+bool mu_buffer_begin_write_back(muster_buffer *buffer, bool kept) {
     pthread_mutex_lock(&buffer->host_lock);
     /* One at a time: a slow copy of old content must not end after a newer one from another device. */
-    bool allowed = buffer->host_users == 0 && buffer->write_backs == 0;
+    bool allowed = buffer->host_users == 0 && buffer->write_backs == 0 && (kept || !buffer->withdrawn);
     if (allowed) buffer->write_backs++;
     pthread_mutex_unlock(&buffer->host_lock);
     return allowed;
@@ -154,6 +154,13 @@ void mu_buffer_end_write_back(muster_buffer *buffer) {
     pthread_mutex_lock(&buffer->host_lock);
     if (--buffer->write_backs == 0) pthread_cond_broadcast(&buffer->host_changed);
     pthread_mutex_unlock(&buffer->host_lock);
+}
+
+bool mu_buffer_is_withdrawn(muster_buffer *buffer) {
+    pthread_mutex_lock(&buffer->host_lock);
+    bool withdrawn = buffer->withdrawn;
+    pthread_mutex_unlock(&buffer->host_lock);
+    return withdrawn;
 }
 
 void mu_buffer_begin_host_use(muster_buffer *buffer) {
@@ -175,14 +182,14 @@ void mu_buffer_end_host_use(muster_buffer *buffer) {
     pthread_mutex_unlock(&buffer->host_lock);
 }
 
-/* The application may free its host memory next: write-backs that have begun end first, and none begins any more. Our own stays
- * a place to evict to, for graphs and runs may hold the buffer for long. */
+/* The application may free its host memory once the runs that use it have ended: write-backs that have begun end first, and others begin
+ * only for such a run. Our own stays a place to evict to, for graphs and runs may hold the buffer for long. */
 void muster_buffer_destroy(muster_buffer *buffer) {
     if (!buffer || buffer->handle.tag != MU_TAG_BUFFER) return;
     pthread_mutex_lock(&buffer->host_lock);
     bool lent = buffer->host && !buffer->owns_host;
     if (lent) {
-        buffer->host_users++;
+        buffer->withdrawn = true;
         while (buffer->write_backs) pthread_cond_wait(&buffer->host_changed, &buffer->host_lock);
     }
     pthread_mutex_unlock(&buffer->host_lock);

@@ -24,7 +24,9 @@ struct muster_buffer {
     /* Evictions write unique content back to the host memory, which must not happen while the application uses that memory or
      * has given it up: no write-back begins while there are users, and a user waits for those that have begun. */
     uint32_t host_users, write_backs; /* write_backs: 0 or 1 */
-    mu_order_state order;             /* under the runtime's order lock */
+    bool
+        withdrawn; /* the buffer is destroyed: the application's memory is there only until the runs that use it have ended */
+    mu_order_state order; /* under the runtime's order lock */
     mu_coherence coherence;
     mu_piece *copied;             /* what is being copied to the host memory; under the table's lock */
     atomic_uint devices_left;     /* while its device memory is freed */
@@ -34,8 +36,10 @@ struct muster_buffer {
 /* A buffer that belongs to a graph (partial results of a reduction): no host memory, one reference, the caller's. */
 muster_status mu_buffer_create_internal(muster_runtime *runtime, uint64_t bytes, muster_buffer **buffer,
                                         muster_error *error);
-/* A worker is about to write the buffer's content to its host memory; false: not now. */
-bool mu_buffer_begin_write_back(muster_buffer *buffer);
+/* A worker is about to write the buffer's content to its host memory; false: not now. `kept`: a run that uses the buffer is kept from ending
+ * until the write-back has; without, host memory that is withdrawn is not written. */
+bool mu_buffer_begin_write_back(muster_buffer *buffer, bool kept);
+bool mu_buffer_is_withdrawn(muster_buffer *buffer);
 void mu_buffer_end_write_back(muster_buffer *buffer);
 /* The application uses the host memory from now on, once mu_buffer_is_writing_back has turned false; and no longer. */
 void mu_buffer_begin_host_use(muster_buffer *buffer);

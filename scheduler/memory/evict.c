@@ -80,6 +80,7 @@ typedef struct write_back {
     mu_call call;
     mu_instance *instance;
     muster_buffer *buffer; /* a reference is held */
+    muster_run *run;       /* kept from ending, for the application's memory is there no longer; NULL: none is */
     mu_download download;
     uint64_t last_use; /* of the instance when the copy began: a later use ends the eviction */
     bool incomplete;   /* part of it could not be started */
@@ -110,6 +111,14 @@ static bool detach(mu_actor *actor, mu_instance *instance) {
     return dropped;
 }
 
+/* The run may end with it, and the application free the host memory. */
+static void drop(write_back *w) {
+    muster_run *run = w->run;
+    mu_buffer_release(w->buffer);
+    mu_free(w);
+    if (run) mu_run_ended(run, 1);
+}
+
 static void look_at_write_back(mu_actor *actor, mu_call *call) {
     write_back *w = (write_back *)call;
     mu_instance *instance = w->instance;
@@ -135,8 +144,7 @@ static void look_at_write_back(mu_actor *actor, mu_call *call) {
         mu_count(counters, &counters->write_backs, 1);
     }
     mu_buffer_end_write_back(w->buffer);
-    mu_buffer_release(w->buffer);
-    mu_free(w);
+    drop(w);
 }
 
 static muster_status plan_unique(const mu_actor *actor, const mu_instance *instance, mu_piece **pieces,
@@ -186,7 +194,8 @@ static bool start_write_back(mu_actor *actor, mu_instance *instance) {
                       .last_use = instance->last_use};
     /* A buffer without references is about to be dropped here: its message is on the way. */
     if (!mu_handle_try_retain(&w->buffer->handle)) goto free_record;
-    if (!mu_buffer_begin_write_back(w->buffer)) goto release_buffer;
+    if (mu_buffer_is_withdrawn(w->buffer)) w->run = mu_run_keep_user(actor->runtime, &w->buffer->order);
+    if (!mu_buffer_begin_write_back(w->buffer, w->run)) goto drop_record;
     if (mu_buffer_make_host(w->buffer, &error)) {
         actor->host_shortage = error;
         goto end_write_back;
@@ -200,8 +209,9 @@ static bool start_write_back(mu_actor *actor, mu_instance *instance) {
     return true;
 end_write_back:
     mu_buffer_end_write_back(w->buffer);
-release_buffer:
-    mu_buffer_release(w->buffer);
+drop_record:
+    drop(w);
+    return false;
 free_record:
     mu_free(w);
     return false;

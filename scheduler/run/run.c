@@ -294,14 +294,35 @@ void mu_run_ended(muster_run *run, uint32_t count) {
     if (atomic_fetch_sub_explicit(&run->unended, count, memory_order_acq_rel) == count) complete(run);
 }
 
+/* With the lock of the order held, so that the run of an entry is there. */
+static muster_run *keep(mu_order_entry *entry) {
+    if (!entry || entry->ready != run_ready) return NULL;
+    muster_run *run = run_of_entry(entry);
+    unsigned unended = atomic_load_explicit(&run->unended, memory_order_relaxed);
+    do
+        if (unended == 0) return NULL;
+    while (!atomic_compare_exchange_weak_explicit(&run->unended, &unended, unended + 1, memory_order_relaxed,
+                                                  memory_order_relaxed));
+    return run;
+}
+
+muster_run *mu_run_keep_user(muster_runtime *runtime, const mu_order_state *order) {
+    pthread_mutex_lock(&runtime->order.lock);
+    muster_run *run = keep(order->writer);
+    for (const mu_order_use *reader = order->readers; reader && !run; reader = reader->next) run = keep(reader->entry);
+    pthread_mutex_unlock(&runtime->order.lock);
+    return run;
+}
+
 /* ------------------------------------------------------------------------------------------------------ public waits -- */
 
 /* With the run's lock held. */
 static muster_status say_unfinished(const muster_run *run, uint64_t timeout_ns, muster_error *error) {
     double seconds = (double)timeout_ns * 1e-9;
+    unsigned unended = atomic_load_explicit(&run->unended, memory_order_relaxed); /* and write-backs */
     if (!run->open)
         return mu_fail(error, MUSTER_TIMEOUT, "%u of %u tasks of the run have not ended after %.3f s; wait again",
-                       atomic_load_explicit(&run->unended, memory_order_relaxed), run->task_count, seconds);
+                       unended < run->task_count ? unended : run->task_count, run->task_count, seconds);
     mu_open_run_counts counts = mu_open_run_count(run);
     return mu_fail(error, MUSTER_TIMEOUT,
                    "the run is %s, and %zu of its %zu graphs have not ended after %.3f s; %s, then wait again",

@@ -122,5 +122,8 @@ void mu_run_fail(muster_run *run, mu_task *task, muster_status status, const mus
 void mu_run_enqueued(muster_run *run, uint32_t count);
 /* `count` tasks ended. The last completes the run: waiters wake, references drop; `run` may be gone afterwards. */
 void mu_run_ended(muster_run *run, uint32_t count);
+/* A run that uses the buffer whose order this is, and has not ended: nor does it before mu_run_ended of 1 more. NULL: there is none. Any
+ * thread; takes the lock of the order. */
+muster_run *mu_run_keep_user(muster_runtime *runtime, const mu_order_state *order);
 
 #endif

@@ -265,6 +265,40 @@ static void who_starves_waits_for_what_is_about_to_be_freed(void **state) {
     fixture_close(&fixture);
 }
 
+/* Buffers may be destroyed as soon as a run that uses them is submitted: it gets its memory all the same, and does not end before what it
+ * evicts has been written to their host memory, which is freed then. */
+static void destroyed_buffers_of_a_run_are_evicted(void **state) {
+    (void)state;
+    enum { COUNT = 4, BYTES = 4 * MIB };
+    fixture fixture;
+    muster_config config = {.struct_size = sizeof config, .budget_bytes = 9 * MIB};
+    for (int stopped = 0; stopped < 2; stopped++) {
+        fixture_open_with(&fixture, 1, &config);
+        muster_graph *graph = fixture_graph(&fixture);
+        void *host[COUNT];
+        muster_buffer *buffers[COUNT];
+        for (uint32_t i = 0; i < COUNT; i++) {
+            host[i] = calloc(1, BYTES);
+            assert_non_null(host[i]);
+            buffers[i] = fixture_buffer(&fixture, BYTES, host[i]);
+        }
+        for (uint32_t i = 0; i < 2 * COUNT; i++) fixture_affine(&fixture, graph, buffers[i % COUNT], 1, 1);
+        uint64_t before = mu_sim_calls(fixture_driver(&fixture), "memcpy_dtoh_async");
+        fixture_hold(&fixture, 0, true);
+        muster_run *run = fixture_submit(&fixture, graph);
+        for (uint32_t i = 0; i < COUNT; i++) muster_buffer_destroy(buffers[i]);
+        muster_graph_destroy(graph);
+        fixture_hold(&fixture, 0, false);
+        while (mu_sim_calls(fixture_driver(&fixture), "memcpy_dtoh_async") == before) sched_yield();
+        if (stopped) OK(muster_run_cancel(run, &reported));
+        muster_status status = muster_run_wait(run, fixture_wait_ns, &reported);
+        assert_true(status == MUSTER_OK || (stopped && status == MUSTER_CANCELLED));
+        for (uint32_t i = 0; i < COUNT; i++) free(host[i]);
+        muster_run_destroy(run);
+        fixture_close(&fixture);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unique_content_survives_being_evicted),
@@ -275,6 +309,7 @@ int main(void) {
         cmocka_unit_test(who_starves_waits_for_a_callback),
         cmocka_unit_test(who_starves_waits_for_what_is_about_to_be_freed),
         cmocka_unit_test(a_copy_that_is_replaced_while_it_is_written_back),
+        cmocka_unit_test(destroyed_buffers_of_a_run_are_evicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
