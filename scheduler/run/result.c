@@ -5,7 +5,7 @@
 
 /* A job of a run: the nodes that it became, in the part of the run that has them. */
 typedef struct found_job {
-    const muster_run *run;
+    muster_run *run;
     uint32_t first, end;
 } found_job;
 
@@ -18,7 +18,9 @@ static muster_status find_job(const muster_run *run, muster_job job, found_job *
     uint32_t own = job - run->first_job;
     if (own >= graph->job_count)
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "job %u: the graph has %zu jobs", job, graph->job_count);
-    *found = (found_job){run, graph->job_nodes[own], mu_graph_job_end(graph, own)};
+    /* The application's handle is constant; what is asked for is remembered behind it. */
+    *found = (found_job){(muster_run *)(uintptr_t)run, graph->job_nodes[own], mu_graph_job_end(graph, own)};
+    if (atomic_load_explicit(&run->done, memory_order_acquire)) return MUSTER_OK;
     for (uint32_t i = found->first; i < found->end; i++)
         if (atomic_load_explicit(&run->tasks[i].state, memory_order_acquire) != MU_TASK_ENDED)
             return mu_fail(error, MUSTER_INVALID_STATE, "job %u has not ended; wait for the run first", job);
@@ -63,6 +65,19 @@ muster_status muster_run_job_result(const muster_run *run, muster_job job, muste
     return MUSTER_OK;
 }
 
+/* With the lock of the run held. False: the job has only place->shard shards. */
+static bool find_shard(const found_job *at, uint32_t shard, mu_shard_place *place) {
+    if (place->job_first != at->first || place->shard > shard) *place = (mu_shard_place){at->first, at->first, 0, 0};
+    for (; place->node < at->end; place->node++) {
+        const mu_node *node = &at->run->graph->nodes[place->node];
+        if (!is_shard(node)) continue;
+        if (place->shard == shard) return true;
+        place->shard++;
+        place->first_block += mu_node_blocks(node);
+    }
+    return false;
+}
+
 muster_status muster_run_shard_result(const muster_run *run, muster_job job, uint32_t shard,
                                       muster_shard_result *result, muster_error *error) {
     found_job at;
@@ -70,18 +85,17 @@ muster_status muster_run_shard_result(const muster_run *run, muster_job job, uin
     muster_status status = check_size(result->struct_size, sizeof *result, "muster_shard_result", error);
     if (!status) status = find_job(run, job, &at, error);
     if (status) return status;
-    muster_shard_result found = {.struct_size = sizeof found};
-    uint32_t count = 0;
-    for (uint32_t i = at.first; i < at.end; i++) {
-        const mu_node *node = &at.run->graph->nodes[i];
-        if (!is_shard(node)) continue;
-        found.first_block += found.blocks;
-        found.blocks = mu_node_blocks(node);
-        if (count++ < shard) continue;
-        found.status = (muster_status)at.run->tasks[i].status;
-        found.device = at.run->tasks[i].device;
-        *result = found;
-        return MUSTER_OK;
-    }
-    return mu_fail(error, MUSTER_OUT_OF_RANGE, "shard %u: job %u has %u", shard, job, count);
+    pthread_mutex_lock(&at.run->lock);
+    mu_shard_place place = at.run->asked;
+    bool found = find_shard(&at, shard, &place);
+    if (found) at.run->asked = place;
+    pthread_mutex_unlock(&at.run->lock);
+    if (!found) return mu_fail(error, MUSTER_OUT_OF_RANGE, "shard %u: job %u has %u", shard, job, place.shard);
+    const mu_task *task = &at.run->tasks[place.node];
+    *result = (muster_shard_result){.struct_size = sizeof *result,
+                                    .status = (muster_status)task->status,
+                                    .device = task->device,
+                                    .first_block = place.first_block,
+                                    .blocks = mu_node_blocks(&at.run->graph->nodes[place.node])};
+    return MUSTER_OK;
 }

@@ -48,6 +48,13 @@ typedef struct mu_completion mu_completion;
 typedef struct mu_host_task mu_host_task;
 typedef struct mu_open_run mu_open_run;
 
+/* Where the result of a shard was found, for shards are asked for one after the other: the first node of its job, its own node and number, and
+ * the blocks before it. Zero is where to begin with the first job. */
+typedef struct mu_shard_place {
+    uint32_t job_first, node, shard;
+    uint64_t first_block;
+} mu_shard_place;
+
 struct muster_run {
     mu_handle handle;
     muster_graph *graph; /* a reference is held */
@@ -63,7 +70,7 @@ struct muster_run {
      * reaches 0 sees everything the others did. */
     _Alignas(MU_CACHE_LINE) atomic_uint unenqueued;
     atomic_uint unended;
-    pthread_mutex_t lock; /* the failure, and sleeping waiters */
+    pthread_mutex_t lock; /* the failure, sleeping waiters, and `asked` */
     pthread_cond_t changed;
     /* Release (under the lock, for sleepers) pairs with acquire of a waiter that spins: it sees every result. */
     atomic_bool done;
@@ -76,7 +83,8 @@ struct muster_run {
     atomic_uint stopped;
     /* What few runs have: a deadline, somebody to tell of the end (scheduler/run/completion.h). NULL until first asked for; `lock`. */
     mu_completion *completion;
-    mu_open_run *open; /* of an open run, which has no graph, no tasks and no place in the order; else NULL */
+    mu_shard_place asked; /* the last shard that was asked for */
+    mu_open_run *open;    /* of an open run, which has no graph, no tasks and no place in the order; else NULL */
     /* Of a part of an open run; else NULL and 0. */
     muster_run *parent; /* a reference is held until this one has ended */
     muster_job first_job;

@@ -81,6 +81,14 @@ static void check_cut(const fixture *fixture, uint32_t devices, uint32_t axis, u
         slice += length;
     }
     assert_int_equal(found, shards);
+    /* In any order, each is what it is when they are asked for from the first on. */
+    uint64_t behind = (uint64_t)slices * lower;
+    for (uint32_t s = shards; s-- > 0;) {
+        muster_shard_result shard = {.struct_size = sizeof shard};
+        OK(muster_run_shard_result(run, job, s, &shard, &reported));
+        assert_int_equal(shard.first_block + shard.blocks, behind);
+        behind = shard.first_block;
+    }
     muster_shard_result beyond = {.struct_size = sizeof beyond};
     FAILS(MUSTER_OUT_OF_RANGE, "shard|job", muster_run_shard_result(run, job, shards, &beyond, &reported));
     assert_true(largest - smallest <= 1); /* equal devices get equal parts */
