@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -445,12 +446,6 @@ static muster_status read_root(const json_t *root, sim_config *config, muster_er
     return status;
 }
 
-static json_t *parse(const char *spec, const char **path, json_error_t *problem) {
-    *path = *spec == '/' ? spec : *spec == '@' ? spec + 1 : NULL;
-    return *path ? json_load_file(*path, JSON_REJECT_DUPLICATES, problem)
-                 : json_loads(spec, JSON_REJECT_DUPLICATES, problem);
-}
-
 muster_status sim_config_read(const char *spec, sim_config *out, muster_error *error) {
     const char *where = spec ? "the sim setting" : "MUSTER_SIM";
     if (!spec) spec = getenv("MUSTER_SIM");
@@ -460,8 +455,14 @@ muster_status sim_config_read(const char *spec, sim_config *out, muster_error *e
     config->workers = 1;
     config->driver_version = 13000;
     json_error_t problem;
-    const char *path;
-    json_t *root = parse(spec, &path, &problem);
+    const char *path = *spec == '/' ? spec : *spec == '@' ? spec + 1 : NULL;
+    struct stat about;
+    if (path && stat(path, &about) == 0 && S_ISDIR(about.st_mode)) {
+        mu_free(config);
+        return mu_fail(error, MUSTER_FILE_UNREADABLE, "simulator: %s is a directory; name a JSON file", path);
+    }
+    json_t *root = path ? json_load_file(path, JSON_REJECT_DUPLICATES, &problem)
+                        : json_loads(spec, JSON_REJECT_DUPLICATES, &problem);
     muster_status status;
     if (!root && path && json_error_code(&problem) == json_error_cannot_open_file)
         status = mu_fail(error, MUSTER_FILE_UNREADABLE, "simulator: cannot read %s: %s", path, strerror(errno));

@@ -65,7 +65,7 @@ muster_status mu_handle_check(const void *object, mu_tag tag, const muster_runti
     if (!object) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "%s is NULL; pass %s", name, tag_name(tag));
     const mu_handle *handle = object;
     if (handle->tag != tag)
-        return mu_fail(error, MUSTER_INVALID_HANDLE, "%s is %s, not %s", name, tag_name(handle->tag), tag_name(tag));
+        return mu_fail(error, MUSTER_INVALID_HANDLE, "%s is %s; pass %s", name, tag_name(handle->tag), tag_name(tag));
     if (runtime && handle->runtime != runtime)
         return mu_fail(error, MUSTER_WRONG_RUNTIME,
                        "%s belongs to another runtime; use objects made from the same runtime together", name);
