@@ -269,9 +269,9 @@ static void who_starves_waits_for_what_is_about_to_be_freed(void **state) {
  * evicts has been written to their host memory, which is freed then. */
 static void destroyed_buffers_of_a_run_are_evicted(void **state) {
     (void)state;
-    enum { COUNT = 4, BYTES = 4 * MIB };
+    enum { COUNT = 4, BYTES = MIB };
     fixture fixture;
-    muster_config config = {.struct_size = sizeof config, .budget_bytes = 9 * MIB};
+    muster_config config = {.struct_size = sizeof config, .budget_bytes = 2 * MIB + MIB / 4};
     for (int stopped = 0; stopped < 2; stopped++) {
         fixture_open_with(&fixture, 1, &config);
         muster_graph *graph = fixture_graph(&fixture);
