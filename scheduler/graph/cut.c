@@ -147,9 +147,9 @@ static void make_worst(const planner *p, uint32_t slices, const mu_node *node) {
         const muster_arg *arg = &dispatch->args[i];
         if (arg->kind != MUSTER_ARG_BUFFER) continue;
         if (arg->cut == MUSTER_CUT_HALO) {
-            uint64_t wide = (uint64_t)slices + arg->halo_before + arg->halo_after;
-            uint64_t row_bytes = arg->rows ? mu_arg_row_bytes(arg, p->extent) : mu_arg_bytes(arg);
-            access->high = access->low + (wide < p->extent ? wide * arg->slice_bytes : row_bytes);
+            uint64_t all = (uint64_t)slices + arg->halo_before + arg->halo_after;
+            uint64_t row_bytes = mu_arg_row_bytes(arg, p->extent);
+            access->high = access->low + (all < p->extent ? all * arg->slice_bytes : row_bytes);
             if (arg->rows > 1) access->high += (arg->rows - 1) * arg->pitch_bytes;
         }
         if (access->exact && (arg->offset_bytes | arg->slice_bytes) % MU_ALIGNMENT_BYTES) {
@@ -247,7 +247,7 @@ static uint64_t burden_of(const planner *p, const muster_arg *arg, char advice[1
         after = arg->halo_after < behind ? arg->halo_after : behind;
     }
     wide width = (wide)arg->slice_bytes * (before + UINT64_C(1) + after);
-    uint64_t row = arg->rows ? mu_arg_row_bytes(arg, p->extent) : bytes;
+    uint64_t row = mu_arg_row_bytes(arg, p->extent);
     uint64_t gaps = arg->rows ? (arg->rows - 1) * arg->pitch_bytes : 0;
     if (width > row) width = row;
     if (gaps > width)

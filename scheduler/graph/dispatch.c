@@ -27,6 +27,7 @@ static muster_status name_argument(muster_error *error, muster_status status, ui
 }
 
 uint64_t mu_arg_row_bytes(const muster_arg *arg, uint32_t extent) {
+    if (!arg->rows) return mu_arg_bytes(arg);
     uint64_t width = mu_arg_bytes(arg) - (arg->rows - 1) * arg->pitch_bytes;
     if (arg->rows > 1 && width > arg->pitch_bytes) width = arg->pitch_bytes;
     unsigned __int128 slices = (unsigned __int128)extent * arg->slice_bytes;

@@ -20,7 +20,7 @@ muster_status mu_args_check_overlaps(const muster_arg *args, uint32_t count, mus
 muster_status mu_graph_check_after(const muster_graph *graph, const muster_job *after, uint32_t count,
                                    muster_error *error);
 
-/* Of an argument that is cut with a pitch over `extent` slices, and has been checked: what each row has of it. */
+/* Of an argument that is cut over `extent` slices, and has been checked: what each row has of it, or all of it when it has no pitch. */
 uint64_t mu_arg_row_bytes(const muster_arg *arg, uint32_t extent);
 
 /* Of the range of a buffer argument whose offset has been checked. */

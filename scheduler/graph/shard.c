@@ -32,7 +32,7 @@ static bool add_buffer_argument(muster_graph *graph, mu_node *node, const mu_che
     if (cut) {
         uint32_t before = arg->cut == MUSTER_CUT_HALO ? (uint32_t)smaller(arg->halo_before, first) : 0;
         uint32_t after = arg->cut == MUSTER_CUT_HALO ? (uint32_t)smaller(arg->halo_after, extent - end) : 0;
-        uint64_t row_bytes = arg->rows ? mu_arg_row_bytes(arg, extent) : bytes;
+        uint64_t row_bytes = mu_arg_row_bytes(arg, extent);
         low = slice_begin(arg, row_bytes, extent, first - before);
         high = slice_begin(arg, row_bytes, extent, end + after);
         lead = before * arg->slice_bytes;
