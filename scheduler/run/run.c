@@ -342,18 +342,17 @@ muster_status muster_run_wait(muster_run *run, uint64_t timeout_ns, muster_error
     bool done;
     while (!(done = atomic_load_explicit(&run->done, memory_order_acquire)) && mu_now_ns() < spin_until)
         mu_spin_pause();
-    /* Whoever ends the run still has the lock then; a failure is final. */
-    if (done) return mu_error_copy(error, run->failure.status ? &run->failure : NULL);
-    pthread_mutex_lock(&run->lock);
-    while (!(done = atomic_load_explicit(&run->done, memory_order_acquire)) &&
-           mu_cond_wait_until(&run->changed, &run->lock, deadline)) {
+    /* Whoever ends the run still has the lock then. */
+    if (!done) {
+        pthread_mutex_lock(&run->lock);
+        while (!(done = atomic_load_explicit(&run->done, memory_order_acquire)) &&
+               mu_cond_wait_until(&run->changed, &run->lock, deadline)) {
+        }
+        if (!done) status = say_unfinished(run, timeout_ns, error);
+        pthread_mutex_unlock(&run->lock);
     }
-    if (done)
-        status = mu_error_copy(error, run->failure.status ? &run->failure : NULL);
-    else
-        status = say_unfinished(run, timeout_ns, error);
-    pthread_mutex_unlock(&run->lock);
-    if (!done) mu_callouts_tell(run->handle.runtime, error);
+    if (done) return mu_error_copy(error, run->failure.status ? &run->failure : NULL); /* a failure is final */
+    mu_callouts_tell(run->handle.runtime, error);
     return status;
 }
 
