@@ -419,6 +419,16 @@ muster_status mu_graph_check_range(const muster_buffer *buffer, uint64_t offset,
     return MUSTER_OK;
 }
 
+muster_status mu_graph_check_target(const muster_graph *graph, const muster_buffer *buffer, uint64_t offset,
+                                    uint64_t bytes, muster_error *error) {
+    muster_status status;
+    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
+        (status = mu_handle_check(buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error)) ||
+        (status = mu_graph_check_open(graph, error)))
+        return status;
+    return mu_graph_check_range(buffer, offset, bytes, "buffer", error);
+}
+
 /* An empty copy or fill is a job like any other that touches nothing. */
 static muster_status add_simple_job(muster_graph *graph, mu_node_kind kind, muster_job *job, mu_node **node,
                                     muster_error *error) {
@@ -463,12 +473,8 @@ muster_status muster_graph_copy(muster_graph *graph, muster_buffer *destination,
 
 muster_status muster_graph_fill(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
                                 uint32_t pattern, uint32_t pattern_bytes, muster_job *job, muster_error *error) {
-    muster_status status;
-    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
-        (status = mu_handle_check(buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error)) ||
-        (status = mu_graph_check_open(graph, error)) ||
-        (status = mu_graph_check_range(buffer, offset, bytes, "buffer", error)))
-        return status;
+    muster_status status = mu_graph_check_target(graph, buffer, offset, bytes, error);
+    if (status) return status;
     if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4)
         return mu_fail(error, MUSTER_INVALID_ARGUMENT, "a fill pattern has 1, 2 or 4 bytes, not %u", pattern_bytes);
     if (offset % pattern_bytes || bytes % pattern_bytes)
@@ -494,12 +500,8 @@ muster_status muster_graph_fill(muster_graph *graph, muster_buffer *buffer, uint
 
 muster_status muster_graph_prefetch(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
                                     int device, muster_job *job, muster_error *error) {
-    muster_status status;
-    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
-        (status = mu_handle_check(buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error)) ||
-        (status = mu_graph_check_open(graph, error)) ||
-        (status = mu_graph_check_range(buffer, offset, bytes, "buffer", error)))
-        return status;
+    muster_status status = mu_graph_check_target(graph, buffer, offset, bytes, error);
+    if (status) return status;
     if (device < 0 || device >= (int)graph->handle.runtime->device_count)
         return mu_fail(error, MUSTER_OUT_OF_RANGE, "device %d: the runtime has %u", device,
                        graph->handle.runtime->device_count);

@@ -277,6 +277,9 @@ void mu_graph_prioritise(muster_graph *graph, muster_job job, int32_t priority);
 muster_status mu_graph_check_open(const muster_graph *graph, muster_error *error);
 muster_status mu_graph_check_range(const muster_buffer *buffer, uint64_t offset, uint64_t bytes, const char *name,
                                    muster_error *error);
+/* Both, and the handles: what a job of one range of one buffer starts with. */
+muster_status mu_graph_check_target(const muster_graph *graph, const muster_buffer *buffer, uint64_t offset,
+                                    uint64_t bytes, muster_error *error);
 
 mu_values *mu_values_retain(mu_values *values);
 void mu_values_release(mu_values *values);

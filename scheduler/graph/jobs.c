@@ -125,12 +125,8 @@ muster_status muster_graph_enqueue(muster_graph *graph, const muster_enqueue_job
 
 muster_status muster_graph_read_back(muster_graph *graph, muster_buffer *buffer, uint64_t offset, uint64_t bytes,
                                      muster_job *job, muster_error *error) {
-    muster_status status;
-    if ((status = mu_handle_check(graph, MU_TAG_GRAPH, NULL, "graph", error)) ||
-        (status = mu_handle_check(buffer, MU_TAG_BUFFER, graph->handle.runtime, "buffer", error)) ||
-        (status = mu_graph_check_open(graph, error)) ||
-        (status = mu_graph_check_range(buffer, offset, bytes, "buffer", error)))
-        return status;
+    muster_status status = mu_graph_check_target(graph, buffer, offset, bytes, error);
+    if (status) return status;
     if (bytes == 0) bytes = buffer->bytes - offset;
     mu_graph_mark mark = mu_graph_get_mark(graph);
     muster_job added;
