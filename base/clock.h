@@ -11,6 +11,13 @@ static inline uint64_t mu_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* What the calling thread has used of processors. A system call, some 0.3 us. */
+static inline uint64_t mu_thread_cpu_ns(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
 /* now + timeout, saturating, so that MUSTER_FOREVER stays forever. */
 static inline uint64_t mu_deadline_ns(uint64_t timeout_ns) {
     uint64_t now = mu_now_ns();

@@ -127,6 +127,18 @@ muster_status mu_event_wait(mu_device *device, mu_lane lane, mu_event event, mus
 muster_status mu_event_wait_for(mu_device *device, mu_lane lane, mu_event event, mu_device *owner, muster_error *error);
 muster_status mu_lane_synchronize(mu_device *device, mu_lane lane, muster_error *error); /* blocks */
 
+/* A number in host memory that the device writes: an end is seen by reading it, without a call to the driver, some 0.5 us sooner than by
+ * an event. Sending costs 0.8 to 2.7 us, an event 0.2. Each is created, sent and destroyed by the worker. */
+typedef struct mu_signal mu_signal;
+/* *signal is NULL when driver or device cannot do it. OUT_OF_HOST_MEMORY, or the device's loss. */
+muster_status mu_signal_create(mu_device *device, mu_signal **signal, muster_error *error);
+void mu_signal_destroy(mu_device *device, mu_signal *signal); /* NULL is ignored; nothing may be on its way */
+/* The value is there, and what came before it on `lane` has ended, from some moment on. False: it was refused; the loss of the device
+ * shows at the next call. */
+bool mu_signal_send(mu_device *device, mu_lane lane, mu_signal *signal, uint32_t value);
+/* The last value that arrived, 0 at first; what came before it has ended and is visible. Any thread. */
+uint32_t mu_signal_value(const mu_signal *signal);
+
 /* Events that measure: recording one costs 2.8 us instead of 0.19. Both must have completed: INVALID_STATE otherwise. */
 muster_status mu_event_create_timed(mu_device *device, mu_event *event, muster_error *error);
 muster_status mu_event_elapsed(mu_device *device, mu_event start, mu_event end, uint64_t *elapsed_ns,

@@ -50,6 +50,7 @@
     REQUIRED(event_query, "cuEventQuery", (CUevent event))                                                           \
     REQUIRED(event_synchronize, "cuEventSynchronize", (CUevent event))                                               \
     REQUIRED(event_elapsed_time, "cuEventElapsedTime", (float *milliseconds, CUevent start, CUevent end))            \
+    OPTIONAL(stream_write_value32, "cuStreamWriteValue32_v2", (CUstream stream, CUdeviceptr address, unsigned int value, unsigned int flags)) /* 11.7 */ \
     /* memory */                                                                                                     \
     REQUIRED(mem_get_info, "cuMemGetInfo_v2", (size_t *free_bytes, size_t *total_bytes))                             \
     REQUIRED(mem_alloc, "cuMemAlloc_v2", (CUdeviceptr *pointer, size_t bytes))                                       \

@@ -1,4 +1,6 @@
 /* Events and synchronisation. */
+#include <stdatomic.h>
+
 #include "base/error.h"
 #include "device/state.h"
 
@@ -109,4 +111,38 @@ muster_status mu_lane_synchronize(mu_device *device, mu_lane lane, muster_error 
         status = mu_device_fail(device, code, error, "cuStreamSynchronize of lane %d", (int)lane);
     mu_scope_end(&scope);
     return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------- signals -- */
+
+/* In pinned memory. */
+struct mu_signal {
+    _Atomic uint32_t value;
+};
+
+muster_status mu_signal_create(mu_device *device, mu_signal **signal, muster_error *error) {
+    void *made;
+    *signal = NULL;
+    if (!device->driver->stream_write_value32) return MUSTER_OK;
+    muster_status status = mu_pinned_alloc(device, sizeof(mu_signal), &made, error);
+    if (status) return status;
+    atomic_init(&((mu_signal *)made)->value, 0);
+    *signal = made;
+    return MUSTER_OK;
+}
+
+void mu_signal_destroy(mu_device *device, mu_signal *signal) { mu_pinned_free(device, signal); }
+
+bool mu_signal_send(mu_device *device, mu_lane lane, mu_signal *signal, uint32_t value) {
+    if (mu_device_is_lost(device)) return false;
+    /* Pinned memory has one address for host and devices. */
+    CUresult code = device->driver->stream_write_value32(device->lanes[lane], (CUdeviceptr)(uintptr_t)signal, value,
+                                                         CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (code != CUDA_SUCCESS) mu_device_fail(device, code, NULL, "cuStreamWriteValue32 on lane %d", (int)lane);
+    return code == CUDA_SUCCESS;
+}
+
+uint32_t mu_signal_value(const mu_signal *signal) {
+    /* Acquire pairs with the fence by which the driver precedes the device's write, as by __threadfence_system. */
+    return atomic_load_explicit(&signal->value, memory_order_acquire);
 }

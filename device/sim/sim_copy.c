@@ -21,6 +21,13 @@ typedef struct copy_op {
     void *staging; /* pageable source, copied at the call */
 } copy_op;
 
+/* A word written in stream order, which the host may be looking at meanwhile. */
+typedef struct word_op {
+    sim_op op;
+    uint64_t to;
+    uint32_t value;
+} word_op;
+
 typedef struct fill_op {
     sim_op op;
     uint64_t to;
@@ -106,6 +113,18 @@ static CUresult run_fill(sim_op *op) {
     }
     op->cost_ns =
         1000 + (uint64_t)((double)bytes * (double)fill->rows / op->stream->context->device->config->local_gbps);
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_word(sim_op *op) {
+    const word_op *word = (const word_op *)op;
+    sim_driver *driver = op->stream->context->driver;
+    if (!mapped(driver, word->to, sizeof word->value, 1, 0, true, true))
+        return fault_range(op, "write of a value", word->to, sizeof word->value);
+    /* Release: the host that sees it sees what came before it in the stream, as by the real driver's fence. */
+    atomic_store_explicit((_Atomic uint32_t *)(uintptr_t)word->to, word->value, memory_order_release);
+    sim_block_mark_written(sim_table_find(driver->memory, word->to), word->to, sizeof word->value);
+    op->cost_ns = 500;
     return CUDA_SUCCESS;
 }
 
@@ -292,4 +311,25 @@ CUresult sim_do_memset_d16_async(sim_driver *driver, CUdeviceptr to, unsigned sh
 CUresult sim_do_memset_d32_async(sim_driver *driver, CUdeviceptr to, unsigned int value, size_t count,
                                  CUstream stream) {
     return issue_fill(driver, to, value, 4, count, stream);
+}
+
+CUresult sim_do_stream_write_value32(sim_driver *driver, CUstream handle, CUdeviceptr to, unsigned int value,
+                                     unsigned int flags) {
+    sim_stream *stream;
+    CUresult code = sim_stream_find(driver, handle, &stream);
+    if (code != CUDA_SUCCESS) return code;
+    if (stream->capture) return sim_capture_refuse(stream);
+    if (flags != CU_STREAM_WRITE_VALUE_DEFAULT || to % sizeof value ||
+        !mapped(driver, to, sizeof value, 1, 0, true, true))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (driver->null_mode) { /* what precedes has run */
+        atomic_store_explicit((_Atomic uint32_t *)(uintptr_t)to, value, memory_order_release);
+        return CUDA_SUCCESS;
+    }
+    word_op *word = (word_op *)sim_op_create(sizeof *word, run_word, sim_op_release);
+    if (!word) return CUDA_ERROR_OUT_OF_MEMORY;
+    word->to = to;
+    word->value = value;
+    word->op.counted = true;
+    return sim_enqueue(stream, &word->op, false);
 }

@@ -44,6 +44,7 @@
     X(event_query, -1, (CUevent event), (event))                                                                       \
     X(event_synchronize, -1, (CUevent event), (event))                                                                 \
     X(event_elapsed_time, -1, (float *milliseconds, CUevent start, CUevent end), (milliseconds, start, end))           \
+    X(stream_write_value32, -1, (CUstream stream, CUdeviceptr address, unsigned int value, unsigned int flags), (stream, address, value, flags)) \
     X(mem_get_info, -1, (size_t *free_bytes, size_t *total_bytes), (free_bytes, total_bytes))                          \
     X(mem_alloc, -1, (CUdeviceptr *pointer, size_t bytes), (pointer, bytes))                                           \
     X(mem_free, -1, (CUdeviceptr pointer), (pointer))                                                                  \

@@ -172,6 +172,8 @@ uint64_t sim_event_kernel_ns(mu_driver *table, CUevent handle) {
     if (!event) return 0;
     sim_lock(driver);
     uint64_t kernel_ns = event->last ? event->last->kernel_ns : 0;
+    /* Whoever asks knows that the event has completed, perhaps by a value that the stream wrote: for the host that is now. */
+    if (event->last && driver->host_ns < event->last->virtual_ns) driver->host_ns = event->last->virtual_ns;
     sim_unlock(driver);
     return kernel_ns;
 }

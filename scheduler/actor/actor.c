@@ -28,9 +28,6 @@ enum { EPOCH_TASKS = 2 * MU_BURST_LONGEST };
 /* An idle worker that spins looks so often for mail between two looks at everything. */
 enum { IDLE_LOOKS = 8 };
 
-/* More launches than these in one epoch are short, and when they end need not be foreseen. */
-enum { VIGIL_TASKS = 8 };
-
 /* ---------------------------------------------------------------------------------------------------------- epochs -- */
 
 static mu_epoch *epoch_at(mu_actor *actor, uint64_t number) { return &actor->epochs[number % MU_EPOCH_RING]; }
@@ -114,7 +111,9 @@ muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     for (uint32_t d = 0, count = actor->runtime->device_count; d < count; d++)
         actor->after[actor->timeline.open % MU_EPOCH_RING * count + d] =
             actor->runtime->actors[d].timeline.waited_by[actor->index];
-    muster_status status = mu_timeline_close(&actor->timeline, error);
+    bool watched = !actor->ready.first && !(actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) &&
+                   !mu_mailbox_has_mail(&actor->mailbox);
+    muster_status status = mu_timeline_close(&actor->timeline, watched, error);
     if (status) return status;
     open_epoch(actor);
     for_each_run(actor, epoch, false, mu_run_enqueued);
@@ -461,7 +460,7 @@ static bool look_for_completions(mu_actor *actor) {
     uint64_t seen_ns = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
     if (!actor->lost && actor->timeline.complete != complete &&
         (actor->runtime->device_count > 1 ||
-         (epoch_at(actor, complete + 1)->tasks <= VIGIL_TASKS && seen_ns - since_ns > MU_VIGIL_NS)))
+         (epoch_at(actor, complete + 1)->tasks <= MU_VIGIL_TASKS && seen_ns - since_ns > MU_VIGIL_NS)))
         mu_estimate_note_epochs(actor, complete + 1, actor->timeline.complete, since_ns);
     while (!actor->lost && actor->retired < actor->timeline.complete && mu_loss_can_judge(actor, actor->retired + 1))
         mu_epoch_retire(actor, actor->retired + 1);
@@ -504,31 +503,6 @@ static void run_deferred(mu_actor *actor) {
     }
 }
 
-/* When the oldest epoch in flight probably ends; 0: that is not known, or it is many short kernels. */
-static uint64_t expected_end_ns(const mu_actor *actor) {
-    uint64_t end = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
-    if (actor->retired + 1 >= actor->timeline.open) return 0;
-    const mu_epoch *epoch = epoch_at((mu_actor *)(uintptr_t)actor, actor->retired + 1);
-    mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK;
-    for (int count = 0; ref != MU_NO_TASK; count++) {
-        const muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
-        const mu_task *task = &run->tasks[(uint32_t)ref];
-        uint64_t ns = mu_estimate_launch_ns(&run->graph->nodes[task->node], actor->index);
-        if (count == VIGIL_TASKS || ns == 0) return 0;
-        end += ns;
-        ref = task->epoch_next;
-    }
-    return end;
-}
-
-/* How long to sleep with work in flight: until shortly before it is expected to end, and then in small steps. */
-static uint64_t interval_ns(const mu_actor *actor, uint64_t now) {
-    uint64_t end = expected_end_ns(actor);
-    if (now + MU_VIGIL_NS >= end) return end && now < end + MU_VIGIL_NS ? MU_VIGIL_INTERVAL_NS : MU_POLL_INTERVAL_NS;
-    uint64_t left = end - MU_VIGIL_NS - now;
-    return left < MU_POLL_INTERVAL_NS ? left : MU_POLL_INTERVAL_NS;
-}
-
 /* Nothing to do now: look around for a while, then sleep; with work in flight only until the next look. */
 static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     uint64_t now = mu_now_ns();
@@ -538,10 +512,11 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     /* What was just enqueued mostly ends soon, and parked it would be seen a timed wake later. */
     if (in_flight) spin_ns = spin_ns < UINT64_MAX / MU_SPIN_IN_FLIGHT ? MU_SPIN_IN_FLIGHT * spin_ns : UINT64_MAX;
     if (now - *idle_since_ns < spin_ns) {
-        /* With nothing on the device, mail is what there will be. */
-        uint32_t looks = in_flight ? 1 : IDLE_LOOKS;
+        /* Mail is what there will be, or the end of the one thing on the device. */
+        bool told = !in_flight || actor->timeline.signalled == actor->timeline.complete + 1;
+        uint32_t looks = told ? IDLE_LOOKS : 1;
         do mu_spin_pause();
-        while (--looks && !mu_mailbox_has_mail(&actor->mailbox));
+        while (--looks && !mu_mailbox_has_mail(&actor->mailbox) && !mu_timeline_is_signalled(&actor->timeline));
         return;
     }
     bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
@@ -552,7 +527,7 @@ static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
     if (!waiting && (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor) || mu_bursts_grow(actor)))
         return;
-    mu_mailbox_park(&actor->mailbox, waiting ? interval_ns(actor, now) : MUSTER_FOREVER);
+    mu_mailbox_park(&actor->mailbox, waiting ? mu_vigil_sleep_ns(actor, now) : MUSTER_FOREVER);
 }
 
 static void work(mu_actor *actor) {
@@ -577,10 +552,12 @@ static void work(mu_actor *actor) {
         busy |= fail_starved(actor);
         run_deferred(actor);
         mu_instances_collect(actor);
-        if (busy)
+        if (busy) {
             idle_since_ns = 0;
-        else
+            mu_vigil_break(actor);
+        } else {
             rest(actor, &idle_since_ns);
+        }
     }
 }
 

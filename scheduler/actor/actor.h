@@ -13,6 +13,7 @@
 #include "scheduler/actor/bursts.h"
 #include "scheduler/actor/tally.h"
 #include "scheduler/actor/timeline.h"
+#include "scheduler/actor/vigil.h"
 #include "scheduler/memory/coherence.h"
 #include "scheduler/run/run.h"
 #include "scheduler/runtime/callout.h"
@@ -134,6 +135,7 @@ struct mu_actor {
     uint32_t calls_in_flight; /* on the device's lanes, of epochs not retired */
     uint32_t tasks_in_flight; /* likewise */
     uint64_t ns_in_flight;    /* what they are estimated to take; with one device, 0 */
+    mu_vigil vigil;
     mu_steal steal;
     mu_bursts bursts;
     mu_tally tally;     /* of launches, by shape */

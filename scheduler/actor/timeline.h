@@ -4,6 +4,9 @@
  * the epoch is done, and so are all before it. Another device waits for an epoch (never for a job) by making its stream
  * wait for the epoch's event, which is possible once the epoch is closed.
  *
+ * An event is asked by a call of the driver. For an epoch whose end somebody is waiting for, the device also writes its number to host
+ * memory, which is looked at without one.
+ *
  * The event protocol: cuStreamWaitEvent on an event that has not been recorded does nothing, silently, so a wait is issued
  * only for epochs up to `closed`; and an event is not recorded again while a wait for it is being issued: consumers pin
  * the ring slot, and the owner takes a slot over only without pins. */
@@ -24,8 +27,12 @@ typedef struct mu_epoch_slot {
 
 typedef struct mu_timeline {
     mu_device *device;
-    uint64_t open;     /* worker only: the epoch that collects work */
-    uint64_t complete; /* worker only: the last epoch whose event has completed */
+    uint64_t open;      /* worker only: the epoch that collects work */
+    uint64_t complete;  /* worker only: the last epoch whose event has completed */
+    mu_signal *signal;  /* worker only, as what follows: NULL when the driver has none */
+    bool signals;       /* the driver has taken all so far */
+    uint64_t signalled; /* the last epoch whose number was sent */
+    uint32_t looks;     /* at it; now and then the event is asked too */
     /* Worker only: what kernels took up to there, where the driver models it (`modelled`), and what of it has been noted. */
     uint64_t kernel_ns, noted_ns;
     bool modelled;
@@ -46,11 +53,16 @@ muster_status mu_timeline_init(mu_timeline *timeline, mu_device *device, muster_
 void mu_timeline_destroy(mu_timeline *timeline); /* worker; no driver call is made for events never created */
 
 /* Worker. Closes the open epoch and opens the next. The caller keeps open - done < MU_EPOCH_RING. On failure the epoch
- * stays open. */
-muster_status mu_timeline_close(mu_timeline *timeline, muster_error *error);
+ * stays open. `watched`: the worker has nothing else to do than to wait for its end, and the device nothing before it. */
+muster_status mu_timeline_close(mu_timeline *timeline, bool watched, muster_error *error);
 
-/* Worker. Asks the device about the oldest closed epochs, one by one until one is not complete, and moves `complete`. */
+/* Worker. Looks at the oldest closed epochs, one by one until one is not complete, and moves `complete`. */
 muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error);
+/* Worker. Whether the oldest closed epoch is known to be complete without asking the driver; else nothing is known. */
+static inline bool mu_timeline_is_signalled(const mu_timeline *timeline) {
+    return timeline->signalled == timeline->complete + 1 &&
+           mu_signal_value(timeline->signal) == (uint32_t)timeline->signalled;
+}
 /* Worker. A complete epoch, the next, is settled: it is done. */
 void mu_timeline_settle(mu_timeline *timeline, uint64_t epoch);
 /* Worker. The device is lost and what was in flight is marked so: every epoch there will ever be counts as closed and done. */

@@ -1,4 +1,7 @@
 /* Streams, events, and the order they promise. */
+#include <sched.h>
+#include <stdatomic.h>
+
 #include "tests/conformance/conformance.h"
 
 static CUstream new_stream(void) {
@@ -238,6 +241,30 @@ static void test_the_default_stream_waits_for_blocking_streams(void **state) {
     release_memory(words);
 }
 
+/* The word lies in pinned memory, as does what the kernel before it writes. */
+static void test_a_value_is_written_after_what_precedes_it(void **state) {
+    (void)state;
+    void *memory;
+    if (!DRIVER->stream_write_value32) skip();
+    assert_success(DRIVER->mem_host_alloc(&memory, 64, CU_MEMHOSTALLOC_PORTABLE));
+    _Atomic uint32_t *word = memory;
+    uint32_t *result = (uint32_t *)memory + 8;
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)memory;
+    for (uint32_t i = 1; i <= 100; i++) {
+        atomic_store(word, 0);
+        *result = 1;
+        gate *held = gate_close(DEVICE0->stream);
+        assert_success(launch_mix(DEVICE0, DEVICE0->stream, at + 32, i));
+        assert_success(DRIVER->stream_write_value32(DEVICE0->stream, at, i, CU_STREAM_WRITE_VALUE_DEFAULT));
+        assert_int_equal(atomic_load(word), 0);
+        gate_open(held);
+        while (atomic_load(word) != i) sched_yield();
+        assert_int_equal(*result, 3 + i); /* visible without any call of the driver */
+    }
+    assert_success(DRIVER->stream_synchronize(DEVICE0->stream));
+    assert_success(DRIVER->mem_free_host(memory));
+}
+
 int run_order_tests(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launches_of_a_stream_run_in_order),
@@ -247,6 +274,7 @@ int run_order_tests(void) {
         cmocka_unit_test(test_waiting_for_an_unrecorded_event_does_nothing),
         cmocka_unit_test(test_a_wait_keeps_to_the_record_it_saw),
         cmocka_unit_test(test_objects_may_be_destroyed_while_in_use),
+        cmocka_unit_test(test_a_value_is_written_after_what_precedes_it),
         cmocka_unit_test(test_host_functions_run_in_stream_order),
         cmocka_unit_test(test_host_functions_may_not_call_the_driver),
         cmocka_unit_test(test_elapsed_time_is_measured_between_records),

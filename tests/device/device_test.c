@@ -317,6 +317,26 @@ static void test_events_are_counted_and_untimed(void **state) {
 
 /* ------------------------------------------------------------------------------------------------------------ loss -- */
 
+static void test_signals_are_sent_where_the_driver_can(void **state) {
+    (void)state;
+    mu_device *device = open_device(0);
+    mu_signal *signal, *none;
+    assert_int_equal(mu_signal_create(device, &signal, NULL), MUSTER_OK);
+    assert_int_equal(mu_signal_value(signal), 0);
+    assert_true(mu_signal_send(device, MU_LANE_DISPATCH, signal, 7));
+    assert_int_equal(mu_signal_value(signal), 7);
+    fake->fail_entry_code[FAKE_stream_write_value32] = CUDA_ERROR_NOT_SUPPORTED;
+    assert_false(mu_signal_send(device, MU_LANE_DISPATCH, signal, 8));
+    assert_false(mu_device_is_lost(device));
+    assert_int_equal(mu_signal_value(signal), 7);
+    mu_signal_destroy(device, signal);
+    fake->table.stream_write_value32 = NULL;
+    assert_int_equal(mu_signal_create(device, &none, NULL), MUSTER_OK);
+    assert_null(none);
+    mu_signal_destroy(device, none);
+    mu_device_close(device);
+}
+
 static void test_errors_carry_device_code_and_name(void **state) {
     (void)state;
     mu_device *device = open_device(1);
@@ -454,6 +474,7 @@ int main(void) {
         TEST(test_thread_enters_one_device),
         TEST(test_thread_takes_no_part_in_captures_of_others),
         TEST(test_events_are_counted_and_untimed),
+        TEST(test_signals_are_sent_where_the_driver_can),
         TEST(test_errors_carry_device_code_and_name),
         LOST(test_no_driver_call_after_a_fault),
         LOST(test_abandoned_device_makes_no_call),

@@ -281,6 +281,13 @@ static CUresult event_query(CUevent event) {
     return CUDA_SUCCESS;
 }
 
+static CUresult stream_write_value32(CUstream stream, CUdeviceptr address, unsigned int value, unsigned int flags) {
+    (void)stream, (void)flags;
+    ENTER(stream_write_value32);
+    *(unsigned int *)(uintptr_t)address = value;
+    return CUDA_SUCCESS;
+}
+
 static CUresult event_elapsed_time(float *milliseconds, CUevent start, CUevent end) {
     (void)start, (void)end;
     ENTER(event_elapsed_time);
@@ -303,6 +310,7 @@ static void fill_table(mu_driver *table) {
     SET(ctx_destroy), SET(ctx_push_current), SET(ctx_pop_current), SET(ctx_synchronize), SET(ctx_enable_peer_access);
     SET(stream_create), SET(stream_destroy), SET(stream_synchronize), SET(stream_wait_event), SET(event_create);
     SET(event_destroy), SET(event_record), SET(event_query), SET(event_elapsed_time);
+    SET(stream_write_value32);
 #undef SET
 }
 

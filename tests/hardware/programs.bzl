@@ -139,6 +139,7 @@ PROGRAMS = [
     program("tests", "//tests/scheduler:telemetry_test"),
     program("tests", "//tests/scheduler:transfer_fault_test"),
     program("tests", "//tests/scheduler:transfer_test"),
+    program("tests", "//tests/scheduler:vigil_test"),
     program("tests", "//tests/scheduler:watch_test"),
     program("tests", "//tests/scheduler:wave_test"),
     program("tests", "//tests/hardware:device_fault_sim_test"),

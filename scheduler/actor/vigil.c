@@ -1,0 +1,57 @@
+#include "scheduler/actor/vigil.h"
+
+#include "base/clock.h"
+#include "scheduler/actor/actor.h"
+#include "scheduler/placement/estimate.h"
+#include "scheduler/runtime/runtime.h"
+
+/* Looks between two measurements, which cost a system call. */
+enum { MEASURED_LOOKS = 32 };
+
+/* When the oldest epoch in flight probably ends; 0: that is not known, or it is many short kernels. */
+static uint64_t expected_end_ns(const mu_actor *actor) {
+    uint64_t end = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
+    if (actor->retired + 1 >= actor->timeline.open) return 0;
+    const mu_epoch *epoch = &actor->epochs[(actor->retired + 1) % MU_EPOCH_RING];
+    mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK;
+    for (int count = 0; ref != MU_NO_TASK; count++) {
+        const muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
+        const mu_task *task = &run->tasks[(uint32_t)ref];
+        uint64_t ns = mu_estimate_launch_ns(&run->graph->nodes[task->node], actor->index);
+        if (count == MU_VIGIL_TASKS || ns == 0) return 0;
+        end += ns;
+        ref = task->epoch_next;
+    }
+    return end;
+}
+
+uint64_t mu_vigil_interval_ns(uint64_t cpu_ns) {
+    if (cpu_ns > MU_POLL_INTERVAL_MAX_NS) return MU_POLL_INTERVAL_MAX_NS;
+    uint64_t interval = cpu_ns * 1000 / MU_POLL_PERMILLE - cpu_ns;
+    if (interval < MU_POLL_INTERVAL_MIN_NS) return MU_POLL_INTERVAL_MIN_NS;
+    return interval < MU_POLL_INTERVAL_MAX_NS ? interval : MU_POLL_INTERVAL_MAX_NS;
+}
+
+/* Counts this look, and learns what the last ones took. */
+static void measure(mu_vigil *vigil) {
+    if (vigil->looks && vigil->looks < MEASURED_LOOKS) {
+        vigil->looks++;
+        return;
+    }
+    uint64_t now = mu_thread_cpu_ns();
+    if (vigil->looks) vigil->interval_ns = mu_vigil_interval_ns((now - vigil->cpu_ns) / MEASURED_LOOKS);
+    vigil->cpu_ns = now;
+    vigil->looks = 1;
+}
+
+uint64_t mu_vigil_sleep_ns(mu_actor *actor, uint64_t now) {
+    uint64_t end = expected_end_ns(actor);
+    measure(&actor->vigil);
+    uint64_t interval = actor->vigil.interval_ns ? actor->vigil.interval_ns : MU_POLL_INTERVAL_NS;
+    if (end && now + MU_VIGIL_NS >= end && now < end + MU_VIGIL_NS) return MU_VIGIL_INTERVAL_NS;
+    if (now + MU_VIGIL_NS >= end) return interval;
+    uint64_t left = end - MU_VIGIL_NS - now;
+    return left < interval ? left : interval;
+}
+
+void mu_vigil_break(mu_actor *actor) { actor->vigil.looks = 0; }

@@ -1,0 +1,97 @@
+/* How a worker learns that its device has ended something: by a signal, by its event, and how often it looks. */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "device/sim/sim.h"
+#include "scheduler/runtime/runtime.h"
+#include "tests/scheduler/fixture.h"
+
+static uint64_t signals(const fixture *fixture) {
+    return mu_sim_calls(fixture_driver(fixture), "stream_write_value32");
+}
+
+static muster_run *submit_affine(const fixture *fixture, muster_buffer *buffer, uint32_t term) {
+    muster_graph *graph = fixture_graph(fixture);
+    fixture_affine(fixture, graph, buffer, 1, term);
+    return fixture_submit(fixture, graph);
+}
+
+static void until_closed(const fixture *fixture, uint64_t epoch) {
+    while (mu_timeline_closed(&fixture->runtime->actors[0].timeline) < epoch) sched_yield();
+}
+
+static void the_end_of_a_lone_job_is_signalled(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_buffer *buffer = fixture_buffer(&fixture, 4, NULL);
+    for (uint32_t i = 0; i < 20; i++)
+        OK(muster_run_wait(submit_affine(&fixture, buffer, 1), fixture_wait_ns, &reported));
+    assert_in_range(signals(&fixture), 1, 20);
+    assert_int_equal(fixture_word(buffer, 0), 20);
+    fixture_close(&fixture);
+}
+
+static void what_is_behind_other_work_is_not(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_buffer *buffer = fixture_buffer(&fixture, 4, NULL);
+    OK(muster_run_wait(submit_affine(&fixture, buffer, 1), fixture_wait_ns, &reported));
+    const mu_timeline *timeline = &fixture.runtime->actors[0].timeline;
+    fixture_hold_all(&fixture, true);
+    uint64_t closed = mu_timeline_closed(timeline);
+    muster_run *first = submit_affine(&fixture, buffer, 2);
+    until_closed(&fixture, closed + 1);
+    uint64_t before = signals(&fixture);
+    muster_run *second = submit_affine(&fixture, buffer, 3);
+    until_closed(&fixture, closed + 2);
+    assert_int_equal(signals(&fixture), before);
+    fixture_hold_all(&fixture, false);
+    OK(muster_run_wait(first, fixture_wait_ns, &reported));
+    OK(muster_run_wait(second, fixture_wait_ns, &reported));
+    assert_int_equal(fixture_word(buffer, 0), 6);
+    fixture_close(&fixture);
+}
+
+static void without_signals_events_tell(void **state) {
+    (void)state;
+    char spec[FIXTURE_SPEC_BYTES];
+    fixture fixture;
+    fixture_planned_spec(1,
+                         "[{\"kind\": \"fail\", \"entry\": \"stream_write_value32\", \"nth\": 1, \"repeat\": 1000000, "
+                         "\"code\": \"NOT_SUPPORTED\"}]",
+                         spec);
+    muster_config config = {.struct_size = sizeof config, .sim = spec};
+    fixture_open_with(&fixture, 1, &config);
+    muster_buffer *buffer = fixture_buffer(&fixture, 4, NULL);
+    for (uint32_t i = 0; i < 20; i++)
+        OK(muster_run_wait(submit_affine(&fixture, buffer, 1), fixture_wait_ns, &reported));
+    assert_int_equal(fixture_word(buffer, 0), 20);
+    fixture_close(&fixture);
+}
+
+static void looks_take_their_part_of_a_core(void **state) {
+    (void)state;
+    for (uint64_t cpu_ns = 2500; cpu_ns < 11000; cpu_ns += 100) {
+        double part = (double)cpu_ns / (double)(mu_vigil_interval_ns(cpu_ns) + cpu_ns);
+        assert_true(part > 0.0449 && part < 0.0451);
+    }
+    assert_int_equal(mu_vigil_interval_ns(0), MU_POLL_INTERVAL_MIN_NS);
+    assert_int_equal(mu_vigil_interval_ns(1000000), MU_POLL_INTERVAL_MAX_NS);
+    assert_int_equal(mu_vigil_interval_ns(UINT64_MAX), MU_POLL_INTERVAL_MAX_NS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_end_of_a_lone_job_is_signalled),
+        cmocka_unit_test(what_is_behind_other_work_is_not),
+        cmocka_unit_test(without_signals_events_tell),
+        cmocka_unit_test(looks_take_their_part_of_a_core),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
