@@ -109,6 +109,7 @@
     REQUIRED(graph_destroy, "cuGraphDestroy", (CUgraph graph))                                                       \
     REQUIRED(graph_add_kernel_node, "cuGraphAddKernelNode_v2", (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_KERNEL_NODE_PARAMS *parameters)) \
     REQUIRED(graph_add_empty_node, "cuGraphAddEmptyNode", (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)) \
+    OPTIONAL(graph_add_dependencies, "cuGraphAddDependencies_v2", (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count)) \
     REQUIRED(graph_instantiate, "cuGraphInstantiateWithFlags", (CUgraphExec *exec, CUgraph graph, unsigned long long flags)) \
     REQUIRED(graph_exec_kernel_node_set_params, "cuGraphExecKernelNodeSetParams_v2", (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)) \
     REQUIRED(graph_kernel_node_set_params, "cuGraphKernelNodeSetParams_v2", (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)) \

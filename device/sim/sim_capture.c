@@ -135,7 +135,7 @@ static CUresult joined(const sim_graph *graph, const sim_capture *origin) {
     for (size_t i = graph->count; i-- > 0;) {
         all = all && reached[i];
         const sim_node *node = graph->nodes[i];
-        for (uint32_t d = 0; reached[i] && d < node->dependency_count; d++) reached[node->dependencies[d]] = true;
+        for (uint32_t d = 0; reached[i] && d < node->dependency_count; d++) reached[node->dependencies[d].from] = true;
     }
     mu_free(reached);
     return all ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;

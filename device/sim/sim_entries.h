@@ -98,6 +98,7 @@
     X(graph_destroy, -1, (CUgraph graph), (graph))                                                                     \
     X(graph_add_kernel_node, -1, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_KERNEL_NODE_PARAMS *parameters), (node, graph, dependencies, count, parameters)) \
     X(graph_add_empty_node, -1, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count), (node, graph, dependencies, count)) \
+    X(graph_add_dependencies, -1, (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count), (graph, from, to, edges, count)) \
     X(graph_instantiate, -1, (CUgraphExec *exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))       \
     X(graph_exec_kernel_node_set_params, -1, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters), (exec, node, parameters)) \
     X(graph_kernel_node_set_params, -1, (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters), (node, parameters)) \

@@ -1,5 +1,4 @@
-/* Graphs as they are built: kernel nodes and empty nodes. A node depends only on nodes that were there before, so the
- * order of adding is an order of execution and there are no cycles. */
+/* Graphs as they are built: kernel nodes, empty nodes, and edges. */
 #include "device/sim/sim_graph.h"
 
 #include <string.h>
@@ -37,13 +36,13 @@ CUresult sim_graph_add(sim_graph *graph, sim_work *work, const uint32_t *depende
     node->graph = graph;
     node->index = (uint32_t)graph->count;
     node->dependency_count = (uint32_t)count;
-    node->dependencies = mu_alloc(count * sizeof *node->dependencies);
+    node->dependencies = mu_alloc_zeroed(count, sizeof *node->dependencies);
     if (!node->dependencies || !sim_handle_add(graph->driver, &node->object, SIM_TAG_NODE, NULL)) {
         mu_free(node->dependencies);
         mu_free(node);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (count) memcpy(node->dependencies, dependencies, count * sizeof *dependencies);
+    for (size_t i = 0; i < count; i++) node->dependencies[i].from = dependencies[i];
     node->work = work;
     graph->nodes[graph->count++] = node;
     *out = node;
@@ -146,4 +145,54 @@ CUresult sim_do_graph_add_empty_node(sim_driver *driver, CUgraphNode *node, CUgr
     sim_graph *graph = sim_find(driver, SIM_TAG_GRAPH, handle);
     if (!graph || !node) return CUDA_ERROR_INVALID_VALUE;
     return add_node(graph, node, NULL, dependencies, count);
+}
+
+/* --------------------------------------------------------------------------------------------------------- edges -- */
+
+static sim_node *find_node(sim_graph *graph, CUgraphNode handle) {
+    sim_node *node = sim_find(graph->driver, SIM_TAG_NODE, handle);
+    return node && node->graph == graph ? node : NULL;
+}
+
+static bool is_edge_data(const CUgraphEdgeData *data, const sim_node *from, const sim_node *to) {
+    for (size_t i = 0; i < sizeof data->reserved; i++)
+        if (data->reserved[i]) return false;
+    if (data->to_port || data->from_port > CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER) return false;
+    if (data->type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+        return from->work && to->work && data->from_port != CU_GRAPH_KERNEL_NODE_PORT_DEFAULT;
+    return data->type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT && data->from_port == CU_GRAPH_KERNEL_NODE_PORT_DEFAULT;
+}
+
+static bool is_joined(const sim_node *from, const sim_node *to) {
+    for (uint32_t d = 0; d < to->dependency_count; d++)
+        if (to->dependencies[d].from == from->index) return true;
+    return false;
+}
+
+static CUresult add_edge(sim_graph *graph, CUgraphNode from_handle, CUgraphNode to_handle,
+                         const CUgraphEdgeData *data) {
+    sim_node *from = find_node(graph, from_handle), *to = find_node(graph, to_handle);
+    if (!from || !to || from == to || is_joined(from, to) || !is_edge_data(data, from, to))
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_edge *grown = mu_realloc(to->dependencies, (to->dependency_count + 1) * sizeof *grown);
+    if (!grown) return CUDA_ERROR_OUT_OF_MEMORY;
+    to->dependencies = grown;
+    grown[to->dependency_count++] = (sim_edge){from->index, data->from_port};
+    return CUDA_SUCCESS;
+}
+
+/* All or none. A cycle is noticed when the graph is instantiated. */
+CUresult sim_do_graph_add_dependencies(sim_driver *driver, CUgraph handle, const CUgraphNode *from,
+                                       const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count) {
+    const CUgraphEdgeData plain = {0};
+    sim_graph *graph = sim_find(driver, SIM_TAG_GRAPH, handle);
+    if (!graph || (count && (!from || !to))) return CUDA_ERROR_INVALID_VALUE;
+    CUresult code = CUDA_SUCCESS;
+    size_t done = 0;
+    while (done < count && code == CUDA_SUCCESS) {
+        code = add_edge(graph, from[done], to[done], edges ? &edges[done] : &plain);
+        if (code == CUDA_SUCCESS) done++;
+    }
+    while (code != CUDA_SUCCESS && done > 0) find_node(graph, to[--done])->dependency_count--;
+    return code;
 }

@@ -6,14 +6,21 @@
 
 typedef struct sim_graph sim_graph;
 
+/* What a node comes after: node `from`, when its `port` says so. That is the end of it, except at
+ * CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER, where all its blocks have begun. */
+typedef struct sim_edge {
+    uint32_t from; /* index in the graph */
+    uint8_t port;
+} sim_edge;
+
 /* A node of a graph. */
 typedef struct sim_node {
     sim_object object;
     sim_graph *graph;
     uint32_t index;
-    sim_work *work;         /* NULL: an empty node */
-    CUfunction function;    /* as it was given; NULL: by a captured launch */
-    uint32_t *dependencies; /* indices of earlier nodes */
+    sim_work *work;      /* NULL: an empty node */
+    CUfunction function; /* as it was given; NULL: by a captured launch */
+    sim_edge *dependencies;
     uint32_t dependency_count;
 } sim_node;
 
@@ -27,7 +34,7 @@ struct sim_graph {
 
 sim_graph *sim_graph_new(sim_driver *driver); /* without a handle */
 void sim_graph_free(sim_graph *graph);        /* and its nodes and handles */
-/* Adds a node; takes the reference to `work` on success. */
+/* Adds a node behind the ends of others; takes the reference to `work` on success. */
 CUresult sim_graph_add(sim_graph *graph, sim_work *work, const uint32_t *dependencies, size_t count, sim_node **node);
 
 /* The work that a node's parameters describe, checked; replaces *work (see sim_work_renew). */

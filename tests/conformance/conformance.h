@@ -22,7 +22,7 @@ typedef struct machine_device {
     CUdevice device;
     CUcontext context;
     CUmodule module;
-    CUfunction mix, copy, number, staged, bounded, global, hold;
+    CUfunction mix, copy, number, staged, bounded, global, hold, count;
     CUstream stream; /* non-blocking, idle at the start of each test */
 } machine_device;
 

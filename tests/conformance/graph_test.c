@@ -235,6 +235,199 @@ static void test_bad_dependencies_are_refused(void **state) {
     assert_success(DRIVER->graph_destroy(graph));
 }
 
+/* --------------------------------------------------------------------------------------------------------- edges -- */
+
+static const CUgraphEdgeData launch_order = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER,
+                                             .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+
+/* Skips where the driver or the device does not have it. */
+static void need_launch_order(void) {
+    int major = 0;
+    assert_success(DRIVER->device_get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, DEVICE0->device));
+    if (DRIVER->graph_add_dependencies && major >= 9) return;
+    printf("no programmatic dependencies here\n");
+    skip();
+}
+
+static void test_edges_are_dependencies(void **state) {
+    (void)state;
+    chain made;
+    node_parameters node;
+    if (!DRIVER->graph_add_dependencies) skip();
+    clear_words();
+    assert_success(DRIVER->graph_create(&made.graph, 0));
+    for (uint32_t i = 0; i < CHAIN; i++) /* the last one first */
+        assert_success(DRIVER->graph_add_kernel_node(&made.nodes[CHAIN - 1 - i], made.graph, NULL, 0,
+                                                     mix_node(&node, words, CHAIN - 1 - i)));
+    assert_success(DRIVER->graph_add_dependencies(made.graph, &made.nodes[0], &made.nodes[1], NULL, CHAIN - 1));
+    assert_success(DRIVER->graph_add_dependencies(made.graph, NULL, NULL, NULL, 0));
+    assert_code(DRIVER->graph_add_dependencies(made.graph, &made.nodes[0], &made.nodes[1], NULL, 1),
+                CUDA_ERROR_INVALID_VALUE); /* it is there */
+    assert_success(DRIVER->graph_instantiate(&made.exec, made.graph, 0));
+    launch(made.exec);
+    settle();
+    assert_int_equal(read_word(words), mixed(0, CHAIN));
+    end_chain(&made);
+}
+
+static void test_a_cycle_is_not_instantiated(void **state) {
+    (void)state;
+    CUgraph graph;
+    CUgraphNode nodes[2];
+    CUgraphExec exec;
+    node_parameters node;
+    if (!DRIVER->graph_add_dependencies) skip();
+    assert_success(DRIVER->graph_create(&graph, 0));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_success(DRIVER->graph_add_kernel_node(&nodes[i], graph, nodes, i, mix_node(&node, words, i)));
+    CUresult code = DRIVER->graph_add_dependencies(graph, &nodes[1], &nodes[0], NULL, 1);
+    if (code == CUDA_SUCCESS) code = DRIVER->graph_instantiate(&exec, graph, 0);
+    assert_code(code, CUDA_ERROR_INVALID_VALUE);
+    assert_success(DRIVER->graph_destroy(graph));
+}
+
+/* Nodes in so many chains of launch order, by position and then by chain: node i is mix(words + i, i). */
+typedef struct ordered {
+    CUgraph graph;
+    CUgraphNode nodes[64];
+    CUgraphExec exec;
+} ordered;
+
+static void make_ordered(ordered *made, uint32_t count, uint32_t chains) {
+    node_parameters node;
+    assert_success(DRIVER->graph_create(&made->graph, 0));
+    for (uint32_t i = 0; i < count; i++) {
+        assert_success(
+            DRIVER->graph_add_kernel_node(&made->nodes[i], made->graph, NULL, 0, mix_node(&node, words + 4 * i, i)));
+        if (i >= chains)
+            assert_success(DRIVER->graph_add_dependencies(made->graph, &made->nodes[i - chains], &made->nodes[i],
+                                                          &launch_order, 1));
+    }
+    assert_success(DRIVER->graph_instantiate(&made->exec, made->graph, 0));
+    assert_success(DRIVER->graph_upload(made->exec, DEVICE0->stream));
+}
+
+static void end_ordered(ordered *made) {
+    assert_success(DRIVER->graph_exec_destroy(made->exec));
+    assert_success(DRIVER->graph_destroy(made->graph));
+}
+
+/* Each launch of the graph comes after the one before as a whole, and what follows on the stream after all of its kernels. */
+static void test_a_graph_of_launch_order_ends_after_all_its_kernels(void **state) {
+    (void)state;
+    enum { NODES = 64, ROUNDS = 20 };
+    static const uint32_t chains[] = {1, 4, 8};
+    need_launch_order();
+    for (int c = 0; c < 3; c++) {
+        ordered made;
+        uint32_t seen[NODES];
+        clear_words();
+        make_ordered(&made, NODES, chains[c]);
+        for (int round = 0; round < ROUNDS; round++) launch(made.exec);
+        assert_success(launch_copy(DEVICE0, DEVICE0->stream, words + 4 * NODES, words + 4 * (NODES - 1)));
+        settle();
+        assert_success(DRIVER->memcpy_dtoh(seen, words, sizeof seen));
+        for (uint32_t i = 0; i < NODES; i++) {
+            uint32_t value = 0;
+            for (int round = 0; round < ROUNDS; round++) value = value * 3 + i;
+            assert_int_equal(seen[i], value);
+        }
+        assert_int_equal(read_word(words + 4 * NODES), seen[NODES - 1]);
+        end_ordered(&made);
+    }
+}
+
+/* The long one counts in its own word, for a millisecond on hardware; what follows on the stream copies that. */
+static void test_a_long_kernel_among_short_ones_ends_too(void **state) {
+    (void)state;
+    enum { NODES = 32, COUNT = 2000 };
+    need_launch_order();
+    for (uint32_t at = 0; at < NODES; at += NODES / 4) {
+        ordered made;
+        clear_words();
+        make_ordered(&made, NODES, 1);
+        node_parameters node;
+        mix_node(&node, words + 4 * at, COUNT)->func = DEVICE0->count;
+        assert_success(DRIVER->graph_exec_kernel_node_set_params(made.exec, made.nodes[at], &node.parameters));
+        launch(made.exec);
+        assert_success(launch_copy(DEVICE0, DEVICE0->stream, words + 4 * NODES, words + 4 * at));
+        settle();
+        assert_int_equal(read_word(words + 4 * NODES), COUNT);
+        end_ordered(&made);
+    }
+}
+
+static void test_nodes_in_launch_order_can_be_changed(void **state) {
+    (void)state;
+    enum { NODES = 16, ROUNDS = 10 };
+    ordered made;
+    node_parameters node;
+    need_launch_order();
+    clear_words();
+    make_ordered(&made, NODES, 2);
+    gate *held = gate_close(DEVICE0->stream);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < NODES; i++)
+            assert_success(DRIVER->graph_exec_kernel_node_set_params(
+                made.exec, made.nodes[i], mix_node(&node, words + 4 * (round * NODES + i), round * 100 + i)));
+        launch(made.exec);
+    }
+    gate_open(held);
+    settle();
+    uint32_t seen[ROUNDS * NODES];
+    assert_success(DRIVER->memcpy_dtoh(seen, words, sizeof seen));
+    for (uint32_t i = 0; i < ROUNDS * NODES; i++) assert_int_equal(seen[i], i / NODES * 100 + i % NODES);
+    end_ordered(&made);
+}
+
+/* A kernel that is switched off is passed over, and the others still end before what follows. */
+static void test_nodes_in_launch_order_can_be_switched_off(void **state) {
+    (void)state;
+    enum { NODES = 16 };
+    ordered made;
+    need_launch_order();
+    for (uint32_t off = 0; off < NODES; off++) {
+        uint32_t seen[NODES];
+        clear_words();
+        make_ordered(&made, NODES, 1);
+        assert_success(DRIVER->graph_node_set_enabled(made.exec, made.nodes[off], 0));
+        launch(made.exec);
+        assert_success(DRIVER->graph_node_set_enabled(made.exec, made.nodes[off], 1));
+        launch(made.exec);
+        settle();
+        assert_success(DRIVER->memcpy_dtoh(seen, words, sizeof seen));
+        for (uint32_t i = 0; i < NODES; i++) assert_int_equal(seen[i], i == off ? i : i * 4);
+        end_ordered(&made);
+    }
+}
+
+static void test_bad_edges_are_refused(void **state) {
+    (void)state;
+    CUgraph graph, other;
+    CUgraphNode nodes[2], empty, foreign;
+    node_parameters node;
+    need_launch_order();
+    assert_success(DRIVER->graph_create(&graph, 0));
+    assert_success(DRIVER->graph_create(&other, 0));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_success(DRIVER->graph_add_kernel_node(&nodes[i], graph, NULL, 0, mix_node(&node, words, i)));
+    assert_success(DRIVER->graph_add_empty_node(&empty, graph, NULL, 0));
+    assert_success(DRIVER->graph_add_empty_node(&foreign, other, NULL, 0));
+    CUgraphEdgeData bad[] = {launch_order, launch_order, launch_order, launch_order};
+    bad[0].from_port = 3;
+    bad[1].to_port = 1;
+    bad[2].type = 2;
+    bad[3].from_port = CU_GRAPH_KERNEL_NODE_PORT_DEFAULT;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_code(DRIVER->graph_add_dependencies(graph, &nodes[0], &nodes[1], &bad[i], 1), CUDA_ERROR_INVALID_VALUE);
+    assert_code(DRIVER->graph_add_dependencies(graph, &nodes[0], &empty, &launch_order, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_code(DRIVER->graph_add_dependencies(graph, &empty, &nodes[0], &launch_order, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_code(DRIVER->graph_add_dependencies(graph, &foreign, &nodes[0], NULL, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_success(DRIVER->graph_add_dependencies(graph, &nodes[0], &nodes[1], &launch_order, 1));
+    assert_success(DRIVER->graph_destroy(other));
+    assert_success(DRIVER->graph_destroy(graph));
+}
+
 static void test_graphs_may_be_destroyed_while_they_run(void **state) {
     (void)state;
     chain made;
@@ -354,6 +547,13 @@ int run_graph_tests(void) {
         cmocka_unit_test(test_disabled_nodes_are_passed_over),
         cmocka_unit_test(test_branches_join),
         cmocka_unit_test(test_bad_dependencies_are_refused),
+        cmocka_unit_test(test_edges_are_dependencies),
+        cmocka_unit_test(test_a_cycle_is_not_instantiated),
+        cmocka_unit_test(test_a_graph_of_launch_order_ends_after_all_its_kernels),
+        cmocka_unit_test(test_a_long_kernel_among_short_ones_ends_too),
+        cmocka_unit_test(test_nodes_in_launch_order_can_be_changed),
+        cmocka_unit_test(test_nodes_in_launch_order_can_be_switched_off),
+        cmocka_unit_test(test_bad_edges_are_refused),
         cmocka_unit_test(test_graphs_may_be_destroyed_while_they_run),
         cmocka_unit_test(test_capture_makes_a_graph_and_runs_nothing),
         cmocka_unit_test(test_an_update_takes_over_another_graph),

@@ -3,6 +3,7 @@
 #define MUSTER_TESTS_CONFORMANCE_KERNELS_H
 
 /*  hold(flag)       runs until *flag is not 0
+ *  count(p, n)      *p += 1, n times, one after the other
  *  mix(p, v)        *p = *p * 3 + v, by one thread: the order of calls shows in the result
  *  copy(to, from)   *to = *from
  *  number(p, n)     p[i] = i for i < n, by the whole grid
@@ -70,6 +71,23 @@ static const char kernels_ptx[] =
     "again:\n"
     "  ld.volatile.global.u32 %r1, [%rd2];\n"
     "  setp.eq.u32 %p1, %r1, 0;\n"
+    "  @%p1 bra again;\n"
+    "  ret;\n"
+    "}\n"
+    ".visible .entry count(.param .u64 p, .param .u32 n)\n"
+    "{\n"
+    "  .reg .pred %p1;\n"
+    "  .reg .b64 %rd<3>;\n"
+    "  .reg .b32 %r<4>;\n"
+    "  ld.param.u64 %rd1, [p];\n"
+    "  ld.param.u32 %r1, [n];\n"
+    "  cvta.to.global.u64 %rd2, %rd1;\n"
+    "again:\n"
+    "  ld.volatile.global.u32 %r2, [%rd2];\n"
+    "  add.u32 %r3, %r2, 1;\n"
+    "  st.volatile.global.u32 [%rd2], %r3;\n"
+    "  sub.u32 %r1, %r1, 1;\n"
+    "  setp.ne.u32 %p1, %r1, 0;\n"
     "  @%p1 bra again;\n"
     "  ret;\n"
     "}\n"

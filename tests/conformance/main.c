@@ -67,6 +67,7 @@ static void open_device(int ordinal, machine_device *on) {
     get_function(on, "bounded", &on->bounded);
     get_function(on, "global", &on->global);
     get_function(on, "hold", &on->hold);
+    get_function(on, "count", &on->count);
 }
 
 static int open_machine(void **state) {

@@ -26,7 +26,7 @@ static void test_functions_can_be_listed(void **state) {
     unsigned count = 0;
     CUfunction functions[16];
     assert_success(DRIVER->module_get_function_count(&count, DEVICE0->module));
-    assert_int_equal(count, 8);
+    assert_int_equal(count, 9);
     assert_success(DRIVER->module_enumerate_functions(functions, count, DEVICE0->module));
     bool found = false;
     for (unsigned i = 0; i < count; i++) {

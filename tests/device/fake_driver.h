@@ -52,7 +52,8 @@ typedef struct fake_driver {
     int occupancy;
     int static_shared, max_threads, registers;
     uint64_t module_bytes, graph_bytes;
-    int lowest_failing_target; /* PTX for this target or a higher one does not compile; 0: all do */
+    CUresult refuse_launch_order; /* what instantiating a graph with edges of launch order returns */
+    int lowest_failing_target;    /* PTX for this target or a higher one does not compile; 0: all do */
 
     /* What happened. */
     uint64_t calls[FAKE_ENTRY_COUNT];
@@ -68,6 +69,7 @@ typedef struct fake_driver {
     fake_launch last_launch;
     uint32_t graph_launched[64]; /* the nodes of the last graph launch, in order: the first argument's 32 bits, or 0 */
     uint32_t graph_launched_count;
+    uint32_t graph_ordered;                  /* edges of launch order, of graph_edges */
     uint32_t graph_edges, graph_follows[64]; /* of each node: how many nodes back the one before it is, 0: none */
     int last_dynamic_limit;
     unsigned last_context_flags, last_stream_flags, last_event_flags;

@@ -260,7 +260,7 @@ static CUresult graph_create(CUgraph *graph, unsigned int flags) {
     NEEDS_CONTEXT();
     *graph = fake_make(fake_current_device());
     graph_node_count = 0;
-    fake->graph_edges = 0;
+    fake->graph_edges = fake->graph_ordered = 0;
     fake->live.graphs++;
     return CUDA_SUCCESS;
 }
@@ -289,9 +289,25 @@ static CUresult graph_add_kernel_node(CUgraphNode *node, CUgraph graph, const CU
     return CUDA_SUCCESS;
 }
 
+static CUresult graph_add_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                       const CUgraphEdgeData *edges, size_t count) {
+    (void)graph;
+    ENTER(graph_add_dependencies);
+    for (size_t i = 0; i < count; i++) {
+        const graph_node *before = (const graph_node *)(void *)from[i], *node = (const graph_node *)(void *)to[i];
+        assert_true(before < node && fake->graph_follows[node - graph_nodes] == 0);
+        fake->graph_follows[node - graph_nodes] = (uint32_t)(node - before);
+        fake->graph_edges++;
+        fake->graph_ordered += edges[i].from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER &&
+                               edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && edges[i].to_port == 0;
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult graph_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     (void)graph, (void)flags;
     ENTER(graph_instantiate);
+    if (fake->graph_ordered && fake->refuse_launch_order) return fake->refuse_launch_order;
     *exec = fake_make(fake_current_device());
     fake->live.execs++;
     fake->module_memory += fake->graph_bytes;
@@ -370,6 +386,7 @@ void fake_program_fill(mu_driver *table) {
     SET(link_complete), SET(link_destroy), SET(launch_kernel), SET(launch_cooperative_kernel), SET(launch_kernel_ex);
     SET(occupancy_max_active_blocks), SET(graph_create), SET(graph_destroy), SET(graph_add_kernel_node);
     SET(graph_instantiate), SET(graph_upload), SET(graph_exec_destroy), SET(graph_exec_kernel_node_set_params);
+    SET(graph_add_dependencies);
     SET(graph_kernel_node_set_params), SET(graph_node_set_enabled), SET(graph_launch);
     SET(thread_exchange_stream_capture_mode);
 #undef SET

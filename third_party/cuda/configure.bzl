@@ -7,7 +7,7 @@ MUSTER_CUDA_HEADER chooses: unset or "auto" looks in the usual places, CUDA_PATH
 a header (and without MUSTER_HAVE_REAL_CUDA_HEADER) where there is none.
 """
 
-_OLDEST = 12000
+_OLDEST = 12030
 
 def _version(repository_ctx, directory):
     """CUDA_VERSION of NVIDIA's cuda.h in `directory`; 0 when it holds none, or another project's file of that name."""
@@ -38,8 +38,8 @@ def _cuda_header_impl(repository_ctx):
     candidates = [choice] if named else _candidates(repository_ctx)
     found = [directory for directory in candidates if _version(repository_ctx, directory) >= _OLDEST]
     if not found and (named or choice == "real"):
-        fail("MUSTER_CUDA_HEADER=%s: no cuda.h of CUDA %d or newer in %s; name an include directory that has one, or use fallback" %
-             (choice, _OLDEST // 1000, ", ".join(candidates)))
+        fail("MUSTER_CUDA_HEADER=%s: no cuda.h of CUDA %d.%d or newer in %s; name an include directory that has one, or use fallback" %
+             (choice, _OLDEST // 1000, _OLDEST % 1000 // 10, ", ".join(candidates)))
 
     if found:
         repository_ctx.symlink(found[0] + "/cuda.h", "include/cuda.h")
