@@ -37,6 +37,8 @@ struct mu_burst {
     uint32_t set_count, enabled_count;
     uint32_t steady; /* launches since a node was given another kernel or grid */
     bool reshaped;   /* some node has other ones than when the form was made */
+    bool independent;
+    bool overlaps; /* in launch order: all nodes stay switched on */
     burst_form form;
     burst_node nodes[];
 };
@@ -86,14 +88,23 @@ static CUDA_KERNEL_NODE_PARAMS held_parameters(const mu_burst *burst, burst_node
 
 static muster_status add_nodes(mu_burst *burst, burst_form *form, muster_error *error) {
     const mu_driver *driver = burst->device->driver;
+    const CUgraphEdgeData edge = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER,
+                                  .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
     void *slots[MU_MAX_PARAMETERS];
     for (uint32_t i = 0; i < burst->capacity; i++) {
-        const CUgraphNode *before = i < burst->branches ? NULL : &form->handles[i - burst->branches];
+        CUgraphNode *node = &form->handles[i];
+        const CUgraphNode *before = i < burst->branches ? NULL : node - burst->branches;
         CUDA_KERNEL_NODE_PARAMS parameters = held_parameters(burst, &burst->nodes[i], slots);
-        CUresult code =
-            driver->graph_add_kernel_node(&form->handles[i], form->graph, before, before ? 1 : 0, &parameters);
+        size_t count = before && !burst->overlaps ? 1 : 0;
+        CUresult code = driver->graph_add_kernel_node(node, form->graph, count ? before : NULL, count, &parameters);
         if (code != CUDA_SUCCESS)
             return mu_device_fail(burst->device, code, error, "cuGraphAddKernelNode %" PRIu32 " of %" PRIu32, i,
+                                  burst->capacity);
+        if (!before || count) continue;
+        code = driver->graph_add_dependencies(form->graph, before, node, &edge, 1);
+        if (code != CUDA_SUCCESS)
+            return mu_device_fail(burst->device, code, error,
+                                  "cuGraphAddDependencies of launch order to node %" PRIu32 " of %" PRIu32, i,
                                   burst->capacity);
     }
     return MUSTER_OK;
@@ -156,8 +167,42 @@ static muster_status make_form(mu_burst *burst, muster_error *error) {
     return MUSTER_OK;
 }
 
-muster_status mu_burst_create(mu_device *device, uint32_t branches, uint32_t length, mu_burst **burst,
-                              muster_error *error) {
+bool mu_burst_can_overlap(const mu_device *device) {
+    return device->driver->graph_add_dependencies && device->capability.compute_major >= 9 &&
+           device->launch_order != MU_LAUNCH_ORDER_REFUSED;
+}
+
+/* Nodes that could not be changed would be of no use. */
+static bool can_change(mu_burst *burst) {
+    const CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
+    CUresult code =
+        burst->device->driver->graph_exec_kernel_node_set_params(burst->form.exec, burst->form.handles[0], &parameters);
+    if (code != CUDA_SUCCESS) mu_device_fail(burst->device, code, NULL, "cuGraphExecKernelNodeSetParams");
+    return code == CUDA_SUCCESS;
+}
+
+/* In launch order where that can be had. The first burst of a device finds out: the driver has refused it when it accepts the same
+ * nodes without. */
+static muster_status make_first_form(mu_burst *burst, muster_error *error) {
+    mu_device *device = burst->device;
+    muster_error reason;
+    burst->overlaps = burst->independent && burst->branches < burst->capacity && mu_burst_can_overlap(device);
+    if (!burst->overlaps || device->launch_order == MU_LAUNCH_ORDER_WORKS) return make_form(burst, error);
+    muster_status status = make_form(burst, &reason);
+    if (!status && can_change(burst)) {
+        device->launch_order = MU_LAUNCH_ORDER_WORKS;
+        return MUSTER_OK;
+    }
+    if (status == MUSTER_OUT_OF_HOST_MEMORY || status == MUSTER_OUT_OF_DEVICE_MEMORY || mu_device_is_lost(device))
+        return status ? mu_error_copy(error, &reason) : mu_device_alive(device, error);
+    burst->overlaps = false;
+    status = make_form(burst, error);
+    if (!status) device->launch_order = MU_LAUNCH_ORDER_REFUSED;
+    return status;
+}
+
+muster_status mu_burst_create(mu_device *device, uint32_t branches, uint32_t length, mu_burst_order order,
+                              mu_burst **burst, muster_error *error) {
     uint64_t capacity = (uint64_t)branches * length;
     if (capacity == 0 || capacity > MU_BURST_MAX)
         return mu_device_refuse(device, MUSTER_INVALID_ARGUMENT, error,
@@ -168,11 +213,12 @@ muster_status mu_burst_create(mu_device *device, uint32_t branches, uint32_t len
     made->device = device;
     made->branches = branches;
     made->capacity = (uint32_t)capacity;
+    made->independent = order == MU_BURST_INDEPENDENT;
     mu_scope scope;
     muster_status status = mu_scope_begin(&scope, device, error);
     if (!status) {
         status = load_empty_kernel(device, error);
-        if (!status) status = make_form(made, error);
+        if (!status) status = make_first_form(made, error);
         mu_scope_end(&scope);
     }
     if (status)
@@ -194,6 +240,7 @@ void mu_burst_destroy(mu_burst *burst) {
 
 uint32_t mu_burst_capacity(const mu_burst *burst) { return burst->capacity; }
 uint32_t mu_burst_branches(const mu_burst *burst) { return burst->branches; }
+bool mu_burst_overlaps(const mu_burst *burst) { return burst->overlaps; }
 
 uint32_t mu_burst_key(const mu_burst *burst, uint32_t index) {
     return index < burst->capacity ? burst->nodes[index].key : 0;
@@ -335,22 +382,26 @@ bool mu_burst_renew(mu_burst *burst) {
     return true;
 }
 
+/* The node runs the empty kernel from now on. */
+static CUresult empty_node(mu_burst *burst, burst_node *node) {
+    const CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
+    CUresult code =
+        burst->device->driver->graph_exec_kernel_node_set_params(burst->form.exec, handle_of(burst, node), &parameters);
+    if (code != CUDA_SUCCESS) return code;
+    if (node->set) burst->set_count--;
+    *node = (burst_node){.enabled = node->enabled, .origin = node->origin};
+    return code;
+}
+
 /* The empty kernel for what a node holds, and for what it had when the form was made: the driver looks at that too. */
 static muster_status forget_in(mu_burst *burst, burst_node *node, mu_function function, muster_error *error) {
-    const mu_driver *driver = burst->device->driver;
     const CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
-    CUgraphNode handle = handle_of(burst, node);
-    CUresult code = CUDA_SUCCESS;
-    if (node->function == function) {
-        code = driver->graph_exec_kernel_node_set_params(burst->form.exec, handle, &parameters);
-        if (code != CUDA_SUCCESS)
-            return mu_device_fail(burst->device, code, error, "cuGraphExecKernelNodeSetParams of node %" PRIu32,
-                                  (uint32_t)(node - burst->nodes));
-        if (node->set) burst->set_count--;
-        *node = (burst_node){.enabled = node->enabled, .origin = node->origin};
-    }
+    CUresult code = node->function == function ? empty_node(burst, node) : CUDA_SUCCESS;
+    if (code != CUDA_SUCCESS)
+        return mu_device_fail(burst->device, code, error, "cuGraphExecKernelNodeSetParams of node %" PRIu32,
+                              (uint32_t)(node - burst->nodes));
     if (node->origin == function) {
-        code = driver->graph_kernel_node_set_params(handle, &parameters);
+        code = burst->device->driver->graph_kernel_node_set_params(handle_of(burst, node), &parameters);
         if (code != CUDA_SUCCESS)
             return mu_device_fail(burst->device, code, error, "cuGraphKernelNodeSetParams of node %" PRIu32,
                                   (uint32_t)(node - burst->nodes));
@@ -371,6 +422,25 @@ muster_status mu_burst_forget(mu_burst *burst, mu_function function, muster_erro
 }
 
 /* --------------------------------------------------------------------------------------------------------- launch -- */
+
+/* In launch order: nothing is left in the nodes that were not set; stops at the first that fails. */
+static muster_status clear_rest(mu_burst *burst, muster_error *error) {
+    mu_device *device = burst->device;
+    for (uint32_t i = 0; burst->set_count < burst->capacity && i < burst->capacity; i++) {
+        burst_node *node = &burst->nodes[i];
+        if (node->set || !node->function) continue;
+        CUresult code = empty_node(burst, node);
+        if (code != CUDA_SUCCESS)
+            return mu_device_fail_as(device, MUSTER_LAUNCH_FAILED, code, error,
+                                     "cuGraphExecKernelNodeSetParams of node %" PRIu32 " of a burst of %" PRIu32, i,
+                                     burst->capacity);
+        mu_count(&device->counters, &device->counters.burst_updates, 1);
+        mu_count(&device->counters, &device->counters.burst_reshapes, 1);
+        burst->reshaped = true;
+        burst->steady = 0;
+    }
+    return MUSTER_OK;
+}
 
 /* Switches on what was set and off what was not; stops at the first that fails. */
 static muster_status enable(mu_burst *burst, muster_error *error) {
@@ -393,14 +463,14 @@ static muster_status enable(mu_burst *burst, muster_error *error) {
 static muster_status start(mu_burst *burst, muster_error *error) {
     mu_device *device = burst->device;
     mu_device_counters *counters = &device->counters;
-    muster_status status = enable(burst, error);
+    muster_status status = burst->overlaps ? clear_rest(burst, error) : enable(burst, error);
     if (status) return status;
     CUresult code = device->driver->graph_launch(burst->form.exec, device->lanes[MU_LANE_DISPATCH]);
     if (code != CUDA_SUCCESS)
         return mu_device_fail_as(device, MUSTER_LAUNCH_FAILED, code, error,
                                  "cuGraphLaunch of %" PRIu32 " kernels; send them one by one", burst->set_count);
     mu_count(counters, &counters->bursts, 1);
-    if (burst->branches > 1) mu_count(counters, &counters->branch_bursts, 1);
+    if (burst->independent) mu_count(counters, &counters->branch_bursts, 1);
     mu_count(counters, &counters->graph_launches, 1);
     mu_count(counters, &counters->burst_jobs, burst->set_count);
     mu_count(counters, &counters->launches, burst->set_count);

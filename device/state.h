@@ -28,6 +28,13 @@ typedef struct mu_device_common {
     atomic_uint holders;
 } mu_device_common;
 
+/* Edges of launch order between the kernels of a burst. */
+typedef enum mu_launch_order {
+    MU_LAUNCH_ORDER_UNTRIED,
+    MU_LAUNCH_ORDER_WORKS,
+    MU_LAUNCH_ORDER_REFUSED /* by the driver, though it has the entry: it is not asked again */
+} mu_launch_order;
+
 struct mu_device {
     /* Constant once opened. */
     mu_driver *driver;
@@ -45,6 +52,7 @@ struct mu_device {
     uint64_t pool_reserved_bytes; /* when it was last asked for */
     mu_module empty_module;       /* of bursts: loaded by the first, NULL until then */
     mu_function empty_kernel;
+    mu_launch_order launch_order; /* of bursts: found out by the first that could use it */
 
     /* Read by any thread. */
     atomic_int lost_code; /* the CUresult that ended the device, 0 while it lives */

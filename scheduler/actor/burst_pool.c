@@ -8,22 +8,28 @@
 #include "scheduler/runtime/runtime.h"
 
 /* Chains first, by length. A launch of 3.3 us becomes a node of 0.65, and two of them sent together are through after 10 us rather
- * than 14; beyond 128 nothing more is gained. */
+ * than 14; beyond 128 nothing more is gained. Then, for independent launches, what is of use in any case (the first of these to be made
+ * finds out whether there is launch order), what is only with launch order, and what is only without. */
 static const struct shape {
     uint16_t branches, length;
     uint8_t at_start, at_most;
 } shapes[MU_BURST_KINDS] = {
     {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 4},  {1, 16, 1, 4}, {1, 32, 1, 4}, {1, 64, 1, 4},
-    {1, 128, 1, 8}, {4, 4, 1, 2},  {4, 8, 1, 2},  {4, 16, 1, 2}, {4, 32, 1, 2}, {8, 32, 1, 2},
-    {2, 1, 0, 1},   {4, 1, 0, 1},  {8, 1, 0, 1},  {8, 2, 0, 1},  {16, 1, 0, 1}, {16, 2, 0, 1},
-    {16, 4, 0, 1},  {32, 1, 0, 1}, {32, 2, 0, 1}, {32, 4, 0, 1}, {32, 8, 0, 1},
+    {1, 128, 1, 8},                                                                            /* chains */
+    {4, 8, 1, 2},   {4, 16, 1, 4}, {4, 32, 1, 4}, {8, 32, 1, 4},                               /* independent */
+    {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 2},  {1, 16, 1, 2},                               /* in launch order */
+    {4, 4, 1, 2},   {2, 1, 0, 1},  {4, 1, 0, 1},  {8, 1, 0, 1},  {8, 2, 0, 1},  {16, 1, 0, 1}, /* without it */
+    {16, 2, 0, 1},  {16, 4, 0, 1}, {32, 1, 0, 1}, {32, 2, 0, 1}, {32, 4, 0, 1}, {32, 8, 0, 1},
 };
-enum { CHAINS = 7 };
+enum { CHAINS = 7, ORDER_BEGIN = 11, ORDER_END = 15 };
 
 /* What launching costs the device and the worker (tests/bench/burst_bench.c). */
 enum { GRAPH_NS = 2300, BRANCH_NS = 1200, NODE_NS = 530 };
-/* Shorter branches cost the worker more than they give the device, unless kernels take long. */
-enum { SHORT_BRANCH = 4 };
+/* The same in launch order: a kernel begins every 370 ns in one chain, every 233 in eight. */
+enum { ORDER_GRAPH_NS = 1000, ORDER_BRANCH_NS = 700, ORDER_NODE_NS = 215, ORDER_ALONE_NS = 155 };
+/* Shorter branches cost the worker more than they give the device, unless kernels take long; so do shorter bursts in launch order, while
+ * more launches follow. */
+enum { SHORT_BRANCH = 4, SHORT_ORDER = 8 };
 /* Two timed events cost as much as a launch and a half, and a chain may be the slower way: measured once in so many looks. With less than
  * so many tasks in flight the device may wait for the launch itself, for so long. */
 enum { SAMPLE_EVERY = 256, BUSY_TASKS = 64, IDLE_LAUNCH_NS = 30000 };
@@ -42,6 +48,11 @@ uint32_t mu_burst_kind_branches(const mu_burst_pool *pool, const mu_burst_kind *
     return shape_of(pool, kind)->branches;
 }
 
+/* Whether bursts of shape k are made, as far as is known. */
+static bool is_of_use(const mu_burst_pool *pool, int k) {
+    return k < ORDER_BEGIN || (k < ORDER_END) == pool->launch_order;
+}
+
 static uint32_t draw(mu_burst_pool *pool, uint32_t below) {
     pool->random = pool->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)((pool->random >> 33) % below);
@@ -52,11 +63,14 @@ static uint32_t draw(mu_burst_pool *pool, uint32_t below) {
 static muster_status make(mu_actor *actor, mu_burst_kind *kind, muster_error *error) {
     mu_burst_pool *pool = &actor->bursts.pool;
     const struct shape *shape = shape_of(pool, kind);
+    bool independent = kind - pool->kinds >= CHAINS;
     muster_error reason;
-    muster_status status =
-        mu_burst_create(actor->device, shape->branches, shape->length, &kind->copies[kind->count].burst, &reason);
+    muster_status status = mu_burst_create(actor->device, shape->branches, shape->length,
+                                           independent ? MU_BURST_INDEPENDENT : MU_BURST_CHAINS,
+                                           &kind->copies[kind->count].burst, &reason);
     if (!status) {
         kind->copies[kind->count++].tag = 0;
+        if (independent && !mu_burst_can_overlap(actor->device)) pool->launch_order = false;
         return MUSTER_OK;
     }
     pool->refused = true;
@@ -76,9 +90,10 @@ static int made_at_start(const mu_actor *actor, const struct shape *shape) {
 muster_status mu_burst_pool_create(mu_actor *actor, muster_error *error) {
     mu_burst_pool *pool = &actor->bursts.pool;
     pool->random = actor->runtime->config.seed + (uint64_t)actor->index;
+    pool->launch_order = mu_burst_can_overlap(actor->device);
     muster_status status = MUSTER_OK;
     for (int k = 0; k < MU_BURST_KINDS && !status && !pool->refused; k++)
-        for (int i = 0; i < made_at_start(actor, &shapes[k]) && !status && !pool->refused; i++)
+        for (int i = 0; is_of_use(pool, k) && i < made_at_start(actor, &shapes[k]) && !status && !pool->refused; i++)
             status = make(actor, &pool->kinds[k], error);
     return status;
 }
@@ -141,21 +156,35 @@ mu_burst_kind *mu_burst_pool_chain(mu_burst_pool *pool, uint32_t limit) {
 }
 
 /* Picoseconds a launch, so that small differences count. */
-static uint64_t cost_ps(const struct shape *shape, uint32_t ns, uint32_t fit) {
+static uint64_t chain_cost_ps(const struct shape *shape, uint32_t ns, uint32_t fit) {
     uint32_t side_by_side = shape->branches < fit ? shape->branches : fit;
     uint64_t device_ns = (uint64_t)shape->length * (NODE_NS + (uint64_t)ns * shape->branches / side_by_side);
     return (GRAPH_NS + BRANCH_NS * (uint64_t)shape->branches + device_ns) * 1000 / capacity_of(shape);
 }
 
+/* The same in launch order: kernels begin one after the other, while there is room, and the last one runs to its end. */
+static uint64_t order_cost_ps(const struct shape *shape, uint32_t ns, uint32_t fit) {
+    uint64_t begin_ns = ORDER_NODE_NS + ORDER_ALONE_NS / shape->branches, room_ns = ns / fit;
+    uint64_t device_ns = begin_ns + (capacity_of(shape) - 1) * (begin_ns > room_ns ? begin_ns : room_ns) + ns;
+    return (ORDER_GRAPH_NS + ORDER_BRANCH_NS * (uint64_t)shape->branches + device_ns) * 1000 / capacity_of(shape);
+}
+
+/* Whether launching costs the worker too much, against what the kernels take. */
+static bool is_too_short(const mu_burst_pool *pool, const struct shape *shape, uint32_t ns, bool more) {
+    if (ns >= MU_BURST_LONG_NS) return false;
+    return pool->launch_order ? more && capacity_of(shape) < SHORT_ORDER : shape->length < SHORT_BRANCH;
+}
+
 mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint32_t ns, uint32_t fit, bool more) {
     const mu_burst_kind *chain = mu_burst_pool_chain(pool, more ? MU_BURST_LONGEST : count);
     /* Kernels beside each other share caches and memory, which is not in this reckoning: a little is no gain. */
-    uint64_t best_ps = chain ? cost_ps(shape_of(pool, chain), ns, fit) * 9 / 10 : UINT64_MAX;
+    uint64_t best_ps = chain ? chain_cost_ps(shape_of(pool, chain), ns, fit) * 9 / 10 : UINT64_MAX;
     uint64_t missed_ps = best_ps;
     mu_burst_kind *best = NULL, *missed = NULL;
     for (int k = CHAINS; k < MU_BURST_KINDS; k++) {
-        if (capacity_of(&shapes[k]) > count || (shapes[k].length < SHORT_BRANCH && ns < MU_BURST_LONG_NS)) continue;
-        uint64_t ps = cost_ps(&shapes[k], ns, fit);
+        if (!is_of_use(pool, k) || capacity_of(&shapes[k]) > count || is_too_short(pool, &shapes[k], ns, more))
+            continue;
+        uint64_t ps = pool->launch_order ? order_cost_ps(&shapes[k], ns, fit) : chain_cost_ps(&shapes[k], ns, fit);
         if (ps < missed_ps) {
             missed_ps = ps;
             missed = &pool->kinds[k];
@@ -168,11 +197,11 @@ mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint3
     return best;
 }
 
-mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool branches) {
+mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool independent) {
     mu_burst_kind *fitting[MU_BURST_KINDS];
     uint32_t count = 0;
-    for (int k = branches ? CHAINS : 0; k < (branches ? MU_BURST_KINDS : CHAINS); k++) {
-        if (capacity_of(&shapes[k]) > limit) continue;
+    for (int k = independent ? CHAINS : 0; k < (independent ? MU_BURST_KINDS : CHAINS); k++) {
+        if (capacity_of(&shapes[k]) > limit || !is_of_use(pool, k)) continue;
         if (pool->kinds[k].count)
             fitting[count++] = &pool->kinds[k];
         else

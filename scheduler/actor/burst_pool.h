@@ -1,7 +1,8 @@
 /* The bursts of one device: which shapes there are, which of them serves a backlog best, and which of several equal ones holds most of
  * it already.
  *
- * Chains are for launches that depend on each other. Independent launches go out in several chains side by side: four or eight where
+ * Chains are for launches that depend on each other. Independent launches have bursts of their own. Where these can be in launch order
+ * (mu_burst_overlaps), a few shapes serve all: the launches run side by side in any of them. Elsewhere only chains do: four or eight where
  * launching is all there is, more for kernels that take long and leave room for others (measured, see mu_burst_known). What nearly
  * every program needs is instantiated when the device starts; the rest, and more of what turned out to be scarce, when the device has
  * nothing to do, for instantiation waits for a busy device. By the actor's worker. */
@@ -15,7 +16,7 @@ typedef struct mu_actor mu_actor;
 
 enum {
     MU_BURST_LONGEST = 256,  /* launches of a burst */
-    MU_BURST_KINDS = 23,     /* shapes */
+    MU_BURST_KINDS = 27,     /* shapes */
     MU_BURST_COPIES = 8,     /* of one shape, at most */
     MU_BURST_KNOWN = 64,     /* launch shapes that are remembered */
     MU_BURST_SEEN = 256,     /* beginnings of bursts that are remembered; a power of two */
@@ -57,6 +58,7 @@ typedef struct mu_burst_pool {
     uint64_t random;
     uint64_t grown_bytes; /* fixed memory of what was made beyond the start */
     bool refused;         /* the driver made none when asked last: it is not asked again */
+    bool launch_order;    /* bursts of independent launches are in launch order */
 } mu_burst_pool;
 
 /* A driver that cannot make them is no failure: then there are none. OUT_OF_HOST_MEMORY, or the device's loss. */
@@ -71,11 +73,12 @@ uint32_t mu_burst_kind_branches(const mu_burst_pool *pool, const mu_burst_kind *
 
 /* The longest chain of at most `limit` launches; NULL: there is none. */
 mu_burst_kind *mu_burst_pool_chain(mu_burst_pool *pool, uint32_t limit);
-/* The kind that serves `count` independent launches best, where each takes `ns` and so many fit the device together; `more`: others
- * follow, so that a chain would be filled up. NULL: a chain does, or a launch by itself. */
+/* The kind that serves `count` independent launches best, where each takes `ns` (0: not known, which says "next to nothing") and so many fit
+ * the device together; `more`: others follow, so that a chain would be filled up. NULL: a chain does, or a launch by itself. In launch
+ * order, a kind that serves best for 0 ns serves best whatever they take. */
 mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint32_t ns, uint32_t fit, bool more);
-/* Any kind of 2 to `limit` launches, with or without branches. NULL: there is none. */
-mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool branches);
+/* Any kind of 2 to `limit` launches, chains or for independent ones. NULL: there is none. */
+mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool independent);
 
 /* One of the kind: the one that launched `tag` last, else one that begins with `key`; when the tag has been seen before, one more would
  * have been of use. */

@@ -53,17 +53,17 @@ static void send(mu_actor *actor) {
     mu_burst_sample *sample = NULL;
     muster_error error;
     muster_status status = MUSTER_OK;
+    uint64_t reshapes = mu_counter_read(&mu_device_get_counters(actor->device)->burst_reshapes) - bursts->reshapes;
     if (bursts->count) {
         uint32_t keys[4];
         some_keys(bursts, keys);
-        if (mu_burst_branches(burst) == 1) sample = mu_burst_pool_sample(actor, bursts->count, keys);
+        if (!bursts->plan.count) sample = mu_burst_pool_sample(actor, bursts->count, keys);
         mu_epoch_add_calls(actor, 1);
         status = mu_burst_launch(burst, &error);
         if (!status) mu_burst_pool_sampled(actor, sample);
     }
     bursts->open = NULL;
-    if (mu_counter_read(&mu_device_get_counters(actor->device)->burst_reshapes) - bursts->reshapes > bursts->count / 8)
-        bursts->kind->wanted = true;
+    if (reshapes > bursts->count / 8) bursts->kind->wanted = true;
     if (status) launch_one_by_one(actor);
     bursts->count = 0;
     bursts->plan.count = bursts->plan.at = 0;
@@ -197,6 +197,14 @@ static mu_burst_kind *choose_branches(mu_actor *actor, uint32_t count, const uin
     mu_bursts *bursts = &actor->bursts;
     if (mode_of(actor) == MU_BURSTS_ALWAYS || mode_of(actor) == MU_BURSTS_RANDOM)
         return mu_burst_pool_any(&bursts->pool, count, true);
+    uint32_t limit = bursts->reach < count ? bursts->reach : count;
+    const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
+    bool more = atomic_load_explicit(&run->unenqueued, memory_order_relaxed) > MU_BURST_LONGEST;
+    if (bursts->pool.launch_order) {
+        /* Mostly what they take makes no difference. */
+        mu_burst_kind *kind = mu_burst_pool_branches(&bursts->pool, limit, 0, 1, more);
+        if (kind) return kind;
+    }
     mu_burst_pool_learn(actor);
     /* Some of them speak for all. */
     uint64_t ns = 0;
@@ -211,12 +219,8 @@ static mu_burst_kind *choose_branches(mu_actor *actor, uint32_t count, const uin
     }
     bursts->plan_after = 0;
     if (bursts->probing) return NULL;
-    uint32_t limit = bursts->reach;
     uint32_t busy = 2 * actor->tasks_in_flight < RAMP_SHORTEST ? RAMP_SHORTEST : 2 * actor->tasks_in_flight;
     if (ns < MU_BURST_LONG_NS && limit > busy) limit = busy;
-    const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
-    bool more = atomic_load_explicit(&run->unenqueued, memory_order_relaxed) > MU_BURST_LONGEST;
-    if (limit > count) limit = count;
     bursts->plan_after = limit; /* if there is none for so many */
     return mu_burst_pool_branches(&bursts->pool, limit, (uint32_t)ns, fit, more);
 }

@@ -5,11 +5,12 @@
  * do, and is flushed before anything else is put on the dispatch lane: waits, copies, events. So a lone job goes out by
  * itself, and the order of the lane is the order of enqueueing.
  *
- * In a chain the launches keep that order. Branches do not, so only launches that have no path between them may share such a burst:
- * tasks that were in the ready queue together when it was opened. None of them can come after another, for a task is ready only when
- * everything before it is enqueued; what any of them releases is put in the queue later. Such a burst is planned from the queue's
- * front, and is flushed before any task that is not part of its plan is enqueued. As the order is free, each launch goes to a node that
- * holds its kernel and grid already, where there is one. By the actor's worker. */
+ * In a chain the launches keep that order. A burst of independent launches keeps none, in launch order not even along its chains
+ * (device/burst.h), so only launches that have no path between them may share one: tasks that were in the ready queue together when it
+ * was opened. None of them can come after another, for a task is ready only when everything before it is enqueued; what any of them
+ * releases is put in the queue later. Such a burst is planned from the queue's front, and is flushed before any task that is not part of
+ * its plan is enqueued. As the order is free, each launch goes to a node that holds its kernel and grid already, where there is one. By the
+ * actor's worker. */
 #ifndef MUSTER_SCHEDULER_ACTOR_BURSTS_H
 #define MUSTER_SCHEDULER_ACTOR_BURSTS_H
 
@@ -45,7 +46,7 @@ typedef struct mu_bursts {
 muster_status mu_bursts_create(mu_actor *actor, muster_error *error);
 void mu_bursts_destroy(mu_actor *actor);
 
-/* The ready queue's front is about to be enqueued: plans a burst with branches for it, if one serves it better than a chain. */
+/* The ready queue's front is about to be enqueued: plans a burst of independent launches for it, if one serves it better than a chain. */
 void mu_bursts_plan(mu_actor *actor);
 /* `task` has been taken from the ready queue and is enqueued next. */
 void mu_bursts_begin(mu_actor *actor, const mu_task *task);

@@ -3,7 +3,8 @@
  *     burst_bench [--driver cuda|sim] [--launches N] [--runs R] [--json]
  *
  * Each row sends N launches of a kernel that does nothing as a sequence of graph launches, and then synchronises. A graph is
- * `branches` independent chains of `length` kernels; `rotation` graphs of that shape take turns, so that more than one can be in
+ * `branches` independent chains of `length` kernels, ordinary ones or, where the row says "order", chains of launch order, in which a kernel
+ * waits for the beginning of the one before only; `rotation` graphs of that shape take turns, so that more than one can be in
  * flight without being changed. `what` changes before each launch of a graph:
  *     replay       nothing
  *     arguments    every node's argument values
@@ -17,7 +18,9 @@
  * Figures, medians over R runs in nanoseconds a launch: `set_ns` and `launch_ns` of the caller's time for changing the nodes and for
  * launching the graphs, `drained_ns` of wall clock until the device was done. Rows of the device layer do the same through
  * mu_burst. `idle` rows synchronise after each graph: what a burst costs that finds the device idle.
- * `instantiate` rows tell time and device memory of making a graph; `spin` rows run 64 kernels of 20 us.
+ * `instantiate` rows tell time and device memory of making a graph; `spin` rows run 64 kernels of 20 us, or as many as the graph has.
+ * In `order` rows "half off" every second node is switched off, in "half empty" it runs for nothing; `early` tells how often a graph had
+ * ended before the one long kernel among its others, and is 0 on hardware (null mode runs none).
  * Where there is no driver or device, it says so and exits with 0. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,6 +42,7 @@ static const char *const change_names[] = {"replay", "arguments", "grid", "wide"
 typedef struct graph {
     uint32_t branches, length;
     bool rooted;          /* behind one empty node */
+    bool ordered;         /* in launch order */
     bool uploaded, again; /* brought to the device when it was instantiated, and after the first changes */
     CUgraph graph;
     CUgraphExec exec;
@@ -173,11 +177,18 @@ static void make_graph(bench *bench, graph *made, uint32_t branches, uint32_t le
     driver_must(bench, driver->graph_create(&made->graph, 0), "creating a graph");
     CUgraphNode root;
     if (made->rooted) driver_must(bench, driver->graph_add_empty_node(&root, made->graph, NULL, 0), "adding a node");
+    const CUgraphEdgeData order = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER,
+                                   .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
     for (uint32_t i = 0; i < branches * length; i++) {
         describe(bench, &node, what, i, parameters);
         const CUgraphNode *before = i >= branches ? &made->nodes[i - branches] : made->rooted ? &root : NULL;
-        driver_must(bench, driver->graph_add_kernel_node(&made->nodes[i], made->graph, before, before ? 1 : 0, &node),
+        size_t count = before && !made->ordered ? 1 : 0;
+        driver_must(bench,
+                    driver->graph_add_kernel_node(&made->nodes[i], made->graph, count ? before : NULL, count, &node),
                     "adding a node");
+        if (before && made->ordered)
+            driver_must(bench, driver->graph_add_dependencies(made->graph, before, &made->nodes[i], &order, 1),
+                        "adding an edge");
     }
     driver_must(bench, driver->mem_get_info(&before, &total), "asking for memory");
     uint64_t begin = mu_now_ns();
@@ -258,8 +269,8 @@ static void graph_row(bench *bench, measure_report *report, uint32_t branches, u
             driver_must(bench, bench->driver->graph_upload(bench->graphs[g].exec, bench->stream), "uploading");
     }
     for (uint32_t g = 0; g < rotation; g++) drop_graph(bench, &bench->graphs[g]);
-    snprintf(name, sizeof name, "%s%u x %u, %u in turn, %s%s", idle ? "idle " : "", branches, length, rotation,
-             change_names[what],
+    snprintf(name, sizeof name, "%s%s%u x %u, %u in turn, %s%s", idle ? "idle " : "",
+             bench->graphs[0].ordered ? "order " : "", branches, length, rotation, change_names[what],
              bench->graphs[0].again      ? ", uploaded again"
              : bench->graphs[0].uploaded ? ", uploaded"
                                          : "");
@@ -295,15 +306,18 @@ static cost send_bursts(bench *bench, mu_burst *const bursts[], uint32_t rotatio
     return all;
 }
 
-static void burst_row(bench *bench, measure_report *report, uint32_t branches, uint32_t length, uint32_t rotation) {
+static void burst_row(bench *bench, measure_report *report, uint32_t branches, uint32_t length, uint32_t rotation,
+                      mu_burst_order order) {
     char name[96];
     measure ways[3] = {0};
     mu_burst *bursts[MAX_ROTATION];
     for (uint32_t b = 0; b < rotation; b++)
-        must(mu_burst_create(bench->device, branches, length, &bursts[b], &failure), "making a burst");
+        must(mu_burst_create(bench->device, branches, length, order, &bursts[b], &failure), "making a burst");
+    bool overlaps = mu_burst_overlaps(bursts[0]);
     for (uint32_t r = 0; r <= bench->runs; r++) add(ways, send_bursts(bench, bursts, rotation, bench->launches), r > 0);
     for (uint32_t b = 0; b < rotation; b++) mu_burst_destroy(bursts[b]);
-    snprintf(name, sizeof name, "device layer: %u x %u, %u in turn", branches, length, rotation);
+    snprintf(name, sizeof name, "device layer: %s%u x %u, %u in turn", overlaps ? "order " : "", branches, length,
+             rotation);
     cost_row(report, name, ways);
 }
 
@@ -352,10 +366,11 @@ static void instantiate_row(bench *bench, measure_report *report, uint32_t branc
     measure_row(report, name, figures, sizeof figures / sizeof figures[0]);
 }
 
-/* Sixty-four long kernels: microseconds for all of them. branches 0: the bare loop. */
+/* Long kernels, sixty-four or one graph of them: microseconds for all. branches 0: the bare loop. */
 static void spin_row(bench *bench, measure_report *report, uint32_t branches, uint32_t length, bool rooted, bool set) {
     char name[96] = "spin: bare loop";
     measure us = {0};
+    uint32_t spins = bench->graphs[0].ordered ? branches * length : SPINS;
     uint64_t value[2] = {bench->memory, SPIN_NS}, ns, bytes;
     void *parameters[2] = {&value[0], &value[1]};
     CUDA_KERNEL_NODE_PARAMS node = {.func = bench->spin,
@@ -373,11 +388,11 @@ static void spin_row(bench *bench, measure_report *report, uint32_t branches, ui
     made->rooted = false;
     for (uint32_t r = 0; r <= bench->runs; r++) {
         uint64_t begin = mu_now_ns();
-        for (uint32_t i = 0; !branches && i < SPINS; i++)
+        for (uint32_t i = 0; !branches && i < spins; i++)
             driver_must(bench,
                         driver->launch_kernel(bench->spin, 1, 1, 1, 32, 1, 1, 0, bench->stream, parameters, NULL),
                         "launching");
-        for (uint32_t done = 0; branches && done < SPINS; done += branches * length) {
+        for (uint32_t done = 0; branches && done < spins; done += branches * length) {
             for (uint32_t i = 0; i < branches * length && (set || r == 0); i++)
                 driver_must(bench, driver->graph_exec_kernel_node_set_params(made->exec, made->nodes[i], &node),
                             "setting");
@@ -388,11 +403,77 @@ static void spin_row(bench *bench, measure_report *report, uint32_t branches, ui
     }
     if (branches) {
         drop_graph(bench, made);
-        snprintf(name, sizeof name, "spin: %u x %u%s%s", branches, length, rooted ? ", rooted" : "",
-                 set ? "" : ", replay");
+        snprintf(name, sizeof name, "spin: %s%u x %u%s%s", made->ordered ? "order " : "", branches, length,
+                 rooted ? ", rooted" : "", set ? "" : ", replay");
     }
-    const measure_figure figures[] = {{"us", measure_percentile(&us, 50)}, {"p90_us", measure_percentile(&us, 90)}};
+    const measure_figure figures[] = {{"us", measure_percentile(&us, 50)},
+                                      {"p90_us", measure_percentile(&us, 90)},
+                                      {"us_a_kernel", measure_percentile(&us, 50) / spins}};
     measure_row(report, name, figures, sizeof figures / sizeof figures[0]);
+}
+
+/* Chains of launch order of which only every second node is of use: what a node costs, and whether the graph ends with its last kernel,
+ * wherever the longest stands. */
+static void half_row(bench *bench, measure_report *report, uint32_t branches, uint32_t length, bool off) {
+    enum { LONG_NS = 200000 };
+    char name[96];
+    measure ns_each = {0};
+    uint64_t ns, bytes, value[2] = {bench->memory, 0}, early = 0;
+    void *parameters[2] = {&value[0], &value[1]};
+    const mu_driver *driver = bench->driver;
+    graph *made = &bench->graphs[0];
+    uint32_t size = branches * length;
+    CUDA_KERNEL_NODE_PARAMS node;
+    make_graph(bench, made, branches, length, ARGUMENTS, &ns, &bytes);
+    for (uint32_t i = 1; off && i < size; i += 2)
+        driver_must(bench, driver->graph_node_set_enabled(made->exec, made->nodes[i], 0), "switching off");
+    for (uint32_t r = 0; r <= bench->runs; r++) {
+        cost all = send_graphs(bench, 1, REPLAY, bench->launches, false);
+        if (r) measure_add(&ns_each, (double)all.drained_ns / (double)all.launches);
+    }
+    for (uint32_t at = 0; at < size; at += 2) {
+        describe(bench, &node, ARGUMENTS, 0, parameters);
+        node.func = bench->spin;
+        value[1] = LONG_NS;
+        driver_must(bench, driver->graph_exec_kernel_node_set_params(made->exec, made->nodes[at], &node), "setting");
+        uint64_t begin = mu_now_ns();
+        driver_must(bench, driver->graph_launch(made->exec, bench->stream), "launching");
+        driver_must(bench, driver->stream_synchronize(bench->stream), "synchronising");
+        early += mu_now_ns() - begin < LONG_NS;
+        describe(bench, &node, ARGUMENTS, 0, parameters);
+        driver_must(bench, driver->graph_exec_kernel_node_set_params(made->exec, made->nodes[at], &node), "setting");
+    }
+    drop_graph(bench, made);
+    snprintf(name, sizeof name, "order %u x %u, half %s", branches, length, off ? "off" : "empty");
+    const measure_figure figures[] = {{"drained_ns", measure_percentile(&ns_each, 50)}, {"early", (double)early}};
+    measure_row(report, name, figures, sizeof figures / sizeof figures[0]);
+}
+
+/* What bursts of independent launches are made of. */
+static void measure_order(bench *bench, measure_report *report) {
+    if (!mu_burst_can_overlap(bench->device)) return;
+    for (int g = 0; g < MAX_ROTATION; g++) bench->graphs[g].ordered = bench->graphs[g].uploaded = true;
+    for (uint32_t branches = 1; branches <= 8; branches *= 2)
+        for (uint32_t length = 8; length <= 64; length *= 2) {
+            for (change what = REPLAY; what <= ARGUMENTS; what++)
+                graph_row(bench, report, branches, length, 2, what, false);
+            spin_row(bench, report, branches, length, false, true);
+            spin_row(bench, report, branches, length, false, false);
+        }
+    for (uint32_t length = 2; length <= 16; length *= 2) {
+        graph_row(bench, report, 1, length, 2, ARGUMENTS, true);
+        spin_row(bench, report, 1, length, false, true);
+    }
+    graph_row(bench, report, 4, 16, 2, ARGUMENTS, true);
+    graph_row(bench, report, 4, 16, 2, RANDOM, false);
+    for (int off = 0; off <= 1; off++) {
+        half_row(bench, report, 1, 64, off);
+        half_row(bench, report, 4, 16, off);
+    }
+    for (int g = 0; g < MAX_ROTATION; g++) bench->graphs[g].ordered = bench->graphs[g].uploaded = false;
+    burst_row(bench, report, 1, 16, 2, MU_BURST_INDEPENDENT);
+    burst_row(bench, report, 4, 16, 2, MU_BURST_INDEPENDENT);
+    burst_row(bench, report, 8, 32, 2, MU_BURST_INDEPENDENT);
 }
 
 static void measure_all(bench *bench, measure_report *report) {
@@ -408,7 +489,7 @@ static void measure_all(bench *bench, measure_report *report) {
         graph_row(bench, report, 1, lengths[l], 1, REPLAY, false);
         for (uint32_t rotation = 1; rotation <= 4; rotation *= 4)
             graph_row(bench, report, 1, lengths[l], rotation, ARGUMENTS, false);
-        burst_row(bench, report, 1, lengths[l], 2);
+        burst_row(bench, report, 1, lengths[l], 2, MU_BURST_CHAINS);
     }
     for (size_t c = 0; c < sizeof changes / sizeof changes[0]; c++)
         graph_row(bench, report, 1, 128, 4, changes[c], false);
@@ -427,7 +508,7 @@ static void measure_all(bench *bench, measure_report *report) {
         for (change what = REPLAY; what <= ARGUMENTS; what++)
             graph_row(bench, report, wide[w][0], wide[w][1], 2, what, false);
     graph_row(bench, report, 8, 32, 2, RANDOM, false);
-    burst_row(bench, report, 8, 32, 2);
+    burst_row(bench, report, 8, 32, 2, MU_BURST_CHAINS);
     for (uint32_t length = 2; length <= 32; length *= 2) {
         char name[64];
         snprintf(name, sizeof name, "idle bare loop of %u", length);
@@ -441,6 +522,7 @@ static void measure_all(bench *bench, measure_report *report) {
     for (uint32_t branches = 16; branches <= SPINS; branches *= 2)
         for (int rooted = 0; rooted <= 1; rooted++) spin_row(bench, report, branches, SPINS / branches, rooted, false);
     spin_row(bench, report, SPINS, 1, true, true);
+    measure_order(bench, report);
 }
 
 int main(int argc, char **argv) {

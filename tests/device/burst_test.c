@@ -39,7 +39,14 @@ static int teardown(void **state) {
 static mu_burst *make(uint32_t branches, uint32_t length) {
     mu_burst *burst = NULL;
     muster_error error = {0};
-    if (mu_burst_create(device, branches, length, &burst, &error)) fail_msg("%s", error.message);
+    if (mu_burst_create(device, branches, length, MU_BURST_CHAINS, &burst, &error)) fail_msg("%s", error.message);
+    return burst;
+}
+
+static mu_burst *make_independent(uint32_t branches, uint32_t length) {
+    mu_burst *burst = NULL;
+    muster_error error = {0};
+    if (mu_burst_create(device, branches, length, MU_BURST_INDEPENDENT, &burst, &error)) fail_msg("%s", error.message);
     return burst;
 }
 
@@ -81,6 +88,154 @@ static void test_edges_follow_the_shape(void **state) {
     mu_burst_destroy(NULL);
 }
 
+/* ----------------------------------------------------------------------------------------------------- launch order -- */
+
+static void test_independent_launches_are_joined_in_launch_order(void **state) {
+    (void)state;
+    static const uint32_t shapes[][3] = {{1, 8, 7}, {4, 3, 8}, {8, 1, 0}, {1, 1, 0}};
+    const mu_device_counters *counters = mu_device_get_counters(device);
+    assert_true(mu_burst_can_overlap(device));
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        mu_burst *burst = make_independent(shapes[i][0], shapes[i][1]);
+        assert_int_equal(mu_burst_overlaps(burst), shapes[i][2] > 0);
+        assert_int_equal(fake->graph_edges, shapes[i][2]);
+        assert_int_equal(fake->graph_ordered, shapes[i][2]);
+        for (uint32_t n = 0; n < mu_burst_capacity(burst); n++)
+            assert_int_equal(fake->graph_follows[n], n < shapes[i][0] ? 0 : shapes[i][0]);
+        fill(burst, mu_burst_capacity(burst), 100);
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+        expect_ran(mu_burst_capacity(burst), 100);
+        assert_int_equal(mu_counter_read(&counters->branch_bursts), i + 1);
+        mu_burst_destroy(burst);
+    }
+    mu_burst *burst = make(2, 4);
+    assert_false(mu_burst_overlaps(burst));
+    assert_int_equal(fake->graph_edges, 6);
+    assert_int_equal(fake->graph_ordered, 0);
+    mu_burst_destroy(burst);
+}
+
+/* A driver without the entry, a device without programmatic dependent launch. */
+static void test_without_launch_order_chains_are_ordinary(void **state) {
+    (void)state;
+    mu_driver *table = &fake->table;
+    CUresult (*entry)(CUgraph, const CUgraphNode *, const CUgraphNode *, const CUgraphEdgeData *, size_t) =
+        table->graph_add_dependencies;
+    for (int i = 0; i < 2; i++) {
+        mu_device *old;
+        table->graph_add_dependencies = i == 0 ? NULL : entry;
+        if (i == 1) fake->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = 8;
+        assert_int_equal(mu_device_open(table, &(mu_device_options){.index = i}, &old, NULL), MUSTER_OK);
+        if (i == 0) assert_false(mu_burst_can_overlap(device));
+        assert_false(mu_burst_can_overlap(old));
+        mu_burst *burst = NULL;
+        assert_int_equal(mu_burst_create(old, 2, 4, MU_BURST_INDEPENDENT, &burst, NULL), MUSTER_OK);
+        assert_false(mu_burst_overlaps(burst));
+        assert_int_equal(fake->graph_edges, 6);
+        assert_int_equal(fake->graph_ordered, 0);
+        assert_int_equal(fake->calls[FAKE_graph_add_dependencies], 0);
+        mu_burst_destroy(burst);
+        mu_device_close(old);
+    }
+}
+
+/* The driver is asked once, whatever it is that it does not take. */
+static void test_a_refusal_of_launch_order_is_remembered(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        mu_device *other;
+        uint64_t asked = fake->calls[FAKE_graph_add_dependencies];
+        uint64_t instantiated = fake->calls[FAKE_graph_instantiate];
+        assert_int_equal(mu_device_open(&fake->table, &(mu_device_options){.index = i}, &other, NULL), MUSTER_OK);
+        if (i == 0) fake->fail_entry_code[FAKE_graph_add_dependencies] = CUDA_ERROR_NOT_SUPPORTED;
+        if (i == 1) fake->refuse_launch_order = CUDA_ERROR_INVALID_VALUE;
+        if (i == 2) fake->fail_entry_code[FAKE_graph_exec_kernel_node_set_params] = CUDA_ERROR_NOT_SUPPORTED;
+        for (int b = 0; b < 3; b++) {
+            mu_burst *burst = NULL;
+            assert_int_equal(mu_burst_create(other, 1, 4, MU_BURST_INDEPENDENT, &burst, NULL), MUSTER_OK);
+            assert_false(mu_burst_overlaps(burst));
+            assert_false(mu_burst_can_overlap(other));
+            assert_int_equal(fake->graph_edges, 3);
+            assert_int_equal(fake->graph_ordered, 0);
+            assert_int_equal(fake->live.execs, 1);
+            mu_burst_destroy(burst);
+        }
+        assert_int_equal(fake->calls[FAKE_graph_add_dependencies] - asked, i == 0 ? 1 : 3);
+        assert_int_equal(fake->calls[FAKE_graph_instantiate] - instantiated, i == 0 ? 3 : 4);
+        fake->fail_entry_code[FAKE_graph_add_dependencies] = CUDA_SUCCESS;
+        fake->fail_entry_code[FAKE_graph_exec_kernel_node_set_params] = CUDA_SUCCESS;
+        fake->refuse_launch_order = CUDA_SUCCESS;
+        mu_device_close(other);
+    }
+}
+
+/* What says nothing about launch order leaves it to be tried again. */
+static void test_shortage_is_no_refusal_of_launch_order(void **state) {
+    (void)state;
+    mu_burst *burst = (mu_burst *)1;
+    fake->fail_entry_code[FAKE_graph_instantiate] = CUDA_ERROR_OUT_OF_MEMORY;
+    assert_int_equal(mu_burst_create(device, 1, 4, MU_BURST_INDEPENDENT, &burst, NULL), MUSTER_OUT_OF_DEVICE_MEMORY);
+    assert_ptr_equal(burst, (mu_burst *)1);
+    assert_int_equal(fake->calls[FAKE_graph_instantiate], 1);
+    /* Nor does a driver that takes no burst at all. */
+    fake->fail_entry_code[FAKE_graph_instantiate] = CUDA_ERROR_NOT_SUPPORTED;
+    assert_int_not_equal(mu_burst_create(device, 1, 4, MU_BURST_INDEPENDENT, &burst, NULL), MUSTER_OK);
+    assert_int_equal(fake->calls[FAKE_graph_instantiate], 3);
+    fake->fail_entry_code[FAKE_graph_instantiate] = CUDA_SUCCESS;
+    assert_true(mu_burst_can_overlap(device));
+    burst = make_independent(1, 4);
+    assert_true(mu_burst_overlaps(burst));
+    mu_burst_destroy(burst);
+}
+
+/* No node is switched off: what was not set runs the empty kernel, and is left alone while it does. */
+static void test_a_part_of_a_burst_in_launch_order(void **state) {
+    (void)state;
+    enum { CAPACITY = 8 };
+    const uint64_t *updates = &fake->calls[FAKE_graph_exec_kernel_node_set_params];
+    mu_burst *burst = make_independent(2, 4);
+    static const uint32_t counts[][2] = {{5, 5}, {5, 0}, {8, 3}, {3, 5}, {3, 0}, {8, 5}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        uint64_t before = *updates;
+        fill(burst, counts[i][0], 1);
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+        assert_int_equal(*updates - before, counts[i][1]);
+        assert_int_equal(fake->graph_launched_count, CAPACITY);
+        for (uint32_t n = 0; n < CAPACITY; n++) assert_int_equal(fake->graph_launched[n], n < counts[i][0] ? 1 + n : 0);
+    }
+    assert_int_equal(fake->calls[FAKE_graph_node_set_enabled], 0);
+    /* A node that cannot be emptied: nothing is launched, and the next launch empties what is left. */
+    fill(burst, 2, 1);
+    fake->fail_entry_code[FAKE_graph_exec_kernel_node_set_params] = CUDA_ERROR_INVALID_VALUE;
+    uint64_t launches = fake->calls[FAKE_graph_launch];
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_LAUNCH_FAILED);
+    fake->fail_entry_code[FAKE_graph_exec_kernel_node_set_params] = CUDA_SUCCESS;
+    assert_int_equal(fake->calls[FAKE_graph_launch], launches);
+    fill(burst, 1, 1);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    for (uint32_t n = 0; n < CAPACITY; n++) assert_int_equal(fake->graph_launched[n], n == 0);
+    assert_int_equal(mu_burst_forget(burst, add, NULL), MUSTER_OK);
+    assert_int_equal(mu_burst_key(burst, 0), 0);
+    mu_burst_destroy(burst);
+}
+
+static void test_a_renewed_burst_stays_in_launch_order(void **state) {
+    (void)state;
+    mu_burst *burst = make_independent(1, 8);
+    do {
+        fill(burst, 8, 1);
+        assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    } while (!mu_burst_renew(burst));
+    assert_true(mu_burst_overlaps(burst));
+    assert_int_equal(fake->graph_ordered, 7);
+    fill(burst, 3, 4);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    for (uint32_t n = 0; n < 8; n++) assert_int_equal(fake->graph_launched[n], n < 3 ? 4 + n : 0);
+    mu_burst_destroy(burst);
+}
+
+/* ------------------------------------------------------------------------------------------------- filling and sending -- */
+
 static void test_burst_runs_its_launches_with_one_call(void **state) {
     (void)state;
     const mu_device_counters *counters = mu_device_get_counters(device);
@@ -105,14 +260,19 @@ static void test_burst_runs_its_launches_with_one_call(void **state) {
     mu_burst_destroy(burst);
 }
 
-static void test_branches_are_counted(void **state) {
+static void test_bursts_of_independent_launches_are_counted(void **state) {
     (void)state;
     const mu_device_counters *counters = mu_device_get_counters(device);
-    mu_burst *burst = make(4, 2);
-    fill(burst, 8, 100);
-    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    mu_burst *burst = make(4, 2), *independent = make_independent(8, 1);
+    fill(independent, 8, 100);
+    assert_int_equal(mu_burst_launch(independent, NULL), MUSTER_OK);
     expect_ran(8, 100);
     assert_int_equal(mu_counter_read(&counters->bursts), 1);
+    assert_int_equal(mu_counter_read(&counters->branch_bursts), 1);
+    mu_burst_destroy(independent);
+    fill(burst, 8, 100);
+    assert_int_equal(mu_burst_launch(burst, NULL), MUSTER_OK);
+    assert_int_equal(mu_counter_read(&counters->bursts), 2);
     assert_int_equal(mu_counter_read(&counters->branch_bursts), 1);
     mu_burst_destroy(burst);
 }
@@ -424,7 +584,7 @@ static void test_burst_whose_device_is_lost_meanwhile_calls_nothing(void **state
     (void)state;
     mu_burst *burst;
     fake->fail_entry_code[FAKE_graph_add_kernel_node] = CUDA_ERROR_ECC_UNCORRECTABLE;
-    assert_int_equal(mu_burst_create(device, 1, 4, &burst, NULL), MUSTER_DEVICE_LOST);
+    assert_int_equal(mu_burst_create(device, 1, 4, MU_BURST_CHAINS, &burst, NULL), MUSTER_DEVICE_LOST);
     assert_int_equal(fake->calls[FAKE_graph_add_kernel_node], 1);
     assert_int_equal(fake->calls[FAKE_graph_destroy], 0);
     fake_drop_current(); /* leaving cannot */
@@ -485,10 +645,12 @@ static void test_burst_is_charged_what_it_takes(void **state) {
 static void test_impossible_bursts_are_refused(void **state) {
     (void)state;
     mu_burst *burst = (mu_burst *)1;
-    assert_int_equal(mu_burst_create(device, 1, 0, &burst, NULL), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(mu_burst_create(device, 0, 1, &burst, NULL), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(mu_burst_create(device, 1, MU_BURST_MAX + 1, &burst, NULL), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(mu_burst_create(device, 1u << 31, 1u << 31, &burst, NULL), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(mu_burst_create(device, 1, 0, MU_BURST_CHAINS, &burst, NULL), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(mu_burst_create(device, 0, 1, MU_BURST_CHAINS, &burst, NULL), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(mu_burst_create(device, 1, MU_BURST_MAX + 1, MU_BURST_CHAINS, &burst, NULL),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(mu_burst_create(device, 1u << 31, 1u << 31, MU_BURST_CHAINS, &burst, NULL),
+                     MUSTER_INVALID_ARGUMENT);
     assert_ptr_equal(burst, (mu_burst *)1);
 }
 
@@ -496,7 +658,13 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_edges_follow_the_shape),
-        TEST(test_branches_are_counted),
+        TEST(test_independent_launches_are_joined_in_launch_order),
+        TEST(test_without_launch_order_chains_are_ordinary),
+        TEST(test_a_refusal_of_launch_order_is_remembered),
+        TEST(test_shortage_is_no_refusal_of_launch_order),
+        TEST(test_a_part_of_a_burst_in_launch_order),
+        TEST(test_a_renewed_burst_stays_in_launch_order),
+        TEST(test_bursts_of_independent_launches_are_counted),
         TEST(test_what_was_set_is_what_runs),
         TEST(test_what_a_node_holds_is_not_set_again),
         TEST(test_burst_runs_its_launches_with_one_call),

@@ -49,7 +49,7 @@ static muster_status run_burst(mu_device *device, mu_module module, muster_error
     mu_function function;
     mu_burst *burst;
     TRY(mu_module_function(device, module, "plain", &function, NULL, error));
-    TRY(mu_burst_create(device, 1, 3, &burst, error));
+    TRY(mu_burst_create(device, 1, 3, MU_BURST_CHAINS, &burst, error));
     mu_launch launch = {.function = function, .grid = {1, 1, 1}, .block = {1, 1, 1}};
     muster_status status = mu_burst_set(burst, 0, &launch, error);
     if (!status) status = mu_burst_set(burst, 1, &launch, error);

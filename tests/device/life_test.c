@@ -265,7 +265,7 @@ static void test_burst_runs_in_order_and_is_re_parameterised_in_flight(void **st
     mu_address cells[2];
     uint32_t turns = 0x35a96d3, n = 1;
     float a = 1;
-    OK(mu_burst_create(device, 1, CAPACITY, &burst, &failure));
+    OK(mu_burst_create(device, 1, CAPACITY, MU_BURST_CHAINS, &burst, &failure));
     for (int i = 0; i < 2; i++) {
         cells[i] = allocate(device, sizeof(float));
         OK(mu_copy_to_device(device, MU_LANE_UPLOAD, cells[i], &host[i], sizeof(float), &failure));

@@ -30,6 +30,17 @@ static void open_in_mode(fixture *fixture, const char *mode, uint32_t devices, u
     fixture_open_with(fixture, devices, &config);
 }
 
+/* The same with devices of a preset: an H200 has launch order (device/burst.h), an A100 does not. */
+static void open_preset(fixture *fixture, const char *preset, const char *mode, uint32_t devices, uint64_t seed) {
+    char spec[FIXTURE_SPEC_BYTES];
+    snprintf(spec, sizeof spec, "{\"devices\": %u, \"preset\": \"%s\"}", devices, preset);
+    muster_config config = {.struct_size = sizeof config, .sim = spec, .bursts = mode, .seed = seed};
+    fixture_open_with(fixture, devices, &config);
+    for (uint32_t d = 0; d < devices; d++)
+        assert_int_equal(fixture->runtime->actors[d].bursts.pool.launch_order,
+                         strcmp(preset, "H200") == 0 && (!mode || strcmp(mode, "off") != 0));
+}
+
 /* words of a range = words * factor + term, by so many threads. */
 static muster_job add_wide(const fixture *fixture, muster_graph *graph, muster_buffer *buffer, uint32_t range,
                            uint32_t factor, uint32_t term, uint32_t threads) {
@@ -222,7 +233,7 @@ static void every_mode_keeps_the_order_of_dependent_jobs(void **state) {
         model model = {{0}};
         uint32_t devices = 1 + (seed / 4) % 3;
         random_state = seed;
-        open_in_mode(&fixture, modes[seed % 4], devices, seed);
+        open_preset(&fixture, seed / 2 % 3 ? "H200" : "A100", modes[seed % 4], devices, seed);
         muster_buffer *buffer = ranges_of(&fixture, RANGES);
         muster_graph *graph[3];
         muster_run *run[6];
@@ -259,9 +270,9 @@ static void a_layer_does_not_share_branches_with_the_next(void **state) {
     (void)state;
     enum { WIDTH = 32, LAYERS = 20 };
     static const char *const modes[] = {"auto", "always", "random"};
-    for (int m = 0; m < 9; m++) {
+    for (int m = 0; m < 18; m++) {
         fixture fixture;
-        open_in_mode(&fixture, modes[m % 3], 1, (uint64_t)m);
+        open_preset(&fixture, m % 2 ? "H200" : "A100", modes[m % 3], 1, (uint64_t)m);
         muster_buffer *buffer = ranges_of(&fixture, WIDTH);
         muster_graph *graph = fixture_graph(&fixture);
         muster_job before[WIDTH] = {0};
@@ -271,7 +282,7 @@ static void a_layer_does_not_share_branches_with_the_next(void **state) {
             for (uint32_t j = 0; j < WIDTH; j++) {
                 jobs[j] = add(&fixture, graph, buffer, j, 5, l + j);
                 expected[j] = expected[j] * 5 + l + j;
-                OK(muster_graph_set_priority(graph, jobs[j], m < 3 ? 0 : (int32_t)(l % 4), &reported));
+                OK(muster_graph_set_priority(graph, jobs[j], m < 6 ? 0 : (int32_t)(l % 4), &reported));
                 for (uint32_t n = 0; l && n < 3; n++)
                     OK(muster_graph_after(graph, jobs[j], before[(j + n) % WIDTH], &reported));
             }
@@ -524,6 +535,61 @@ static uint32_t wanted_kinds(const mu_burst_pool *pool) {
     return count;
 }
 
+typedef struct choice {
+    uint32_t count, ns, fit;
+    bool more;
+    uint32_t branches, length; /* 0: a chain, or nothing */
+} choice;
+
+static void expect_choices(mu_burst_pool *pool, const choice *cases, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const choice *c = &cases[i];
+        mu_burst_kind *kind = mu_burst_pool_branches(pool, c->count, c->ns, c->fit, c->more);
+        if (c->branches == 0) {
+            assert_null(kind);
+            continue;
+        }
+        assert_non_null(kind);
+        assert_int_equal(mu_burst_kind_branches(pool, kind), c->branches);
+        assert_int_equal(mu_burst_kind_capacity(pool, kind), c->branches * c->length);
+    }
+    assert_int_equal(wanted_kinds(pool), 0);
+}
+
+static void kinds_in_launch_order_are_chosen_by_their_size(void **state) {
+    (void)state;
+    static mu_burst_pool pool;
+    fill_pool(&pool);
+    pool.launch_order = true;
+    static const choice cases[] = {
+        {64, 20000, 1000, false, 4, 16}, /* long and small */
+        {64, 0, 1, false, 4, 16},        /* nobody knows */
+        {100, 0, 1, false, 4, 16},       {255, 0, 1, true, 4, 32},
+        {256, 0, 1, true, 8, 32},        {256, 20000, 1000, false, 8, 32},
+        {32, 0, 1, true, 4, 8},          {31, 0, 1, true, 1, 16},
+        {16, 0, 1, true, 1, 16},         {8, 0, 1, false, 1, 8},
+        {3, 0, 1, false, 1, 2},          {2, 0, 1, false, 1, 2},
+        {1, 50000, 1000, true, 0, 0},    {8, 50000, 1000, true, 1, 8},
+        {2, 50000, 1000, true, 1, 2}, /* two long ones, and others later */
+        {15, 0, 1, true, 0, 0},       /* few short ones: a chain goes on with what follows */
+        {2, 0, 1, true, 0, 0},           {4, 50000, 1, true, 0, 0}, /* one fills the device */
+    };
+    expect_choices(&pool, cases, sizeof cases / sizeof cases[0]);
+    /* What serves best when nothing is known serves best whatever the kernels take, unless one fills the device. */
+    for (uint32_t count = 1; count <= 256; count++)
+        for (int more = 0; more <= 1; more++) {
+            mu_burst_kind *kind = mu_burst_pool_branches(&pool, count, 0, 1, more);
+            for (uint32_t ns = 1; kind && ns < 10000000; ns *= 7)
+                for (uint32_t fit = 2; fit <= 1024; fit *= 2)
+                    assert_ptr_equal(mu_burst_pool_branches(&pool, count, ns, fit, more), kind);
+        }
+    for (int i = 0; i < 200; i++) {
+        mu_burst_kind *kind = mu_burst_pool_any(&pool, 16, true);
+        assert_non_null(kind);
+        assert_int_equal(mu_burst_kind_branches(&pool, kind), 1);
+    }
+}
+
 static void kinds_are_chosen_by_what_they_cost(void **state) {
     (void)state;
     static mu_burst_pool pool;
@@ -532,31 +598,19 @@ static void kinds_are_chosen_by_what_they_cost(void **state) {
     static const uint32_t limits[][2] = {{2, 2}, {3, 2}, {31, 16}, {32, 32}, {127, 64}, {128, 128}, {100000, 128}};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
         assert_int_equal(mu_burst_kind_capacity(&pool, mu_burst_pool_chain(&pool, limits[i][0])), limits[i][1]);
-    /* count, ns, fit, more; then branches, length (0: a chain) */
-    static const uint32_t cases[][6] = {
-        {64, 20000, 1000, 0, 32, 2},  /* long and small: side by side, as far as branches are worth their launch */
-        {256, 20000, 1000, 0, 32, 8}, /* more of them */
-        {64, 20000, 1, 0, 0, 0},      /* long, and one fills the device */
-        {256, 1, 1000, 1, 8, 32},     /* nothing but launching */
-        {128, 1, 1000, 0, 4, 32},     /**/
-        {8, 50000, 1000, 0, 8, 1},    /* a few long ones */
-        {2, 50000, 1000, 0, 2, 1},    /**/
-        {2, 1, 1000, 0, 0, 0},        /* two short ones */
-        {16, 1, 1000, 1, 0, 0},       /* a chain goes on with what follows */
-        {1, 50000, 1000, 1, 0, 0},
+    static const choice cases[] = {
+        {64, 20000, 1000, false, 32, 2},  /* long and small: side by side, as far as branches are worth their launch */
+        {256, 20000, 1000, false, 32, 8}, /* more of them */
+        {64, 20000, 1, false, 0, 0},      /* long, and one fills the device */
+        {256, 1, 1000, true, 8, 32},      /* nothing but launching */
+        {128, 1, 1000, false, 4, 32},     /**/
+        {8, 50000, 1000, false, 8, 1},    /* a few long ones */
+        {2, 50000, 1000, false, 2, 1},    /**/
+        {2, 1, 1000, false, 0, 0},        /* two short ones */
+        {16, 1, 1000, true, 0, 0},        /* a chain goes on with what follows */
+        {1, 50000, 1000, true, 0, 0},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const uint32_t *c = cases[i];
-        mu_burst_kind *kind = mu_burst_pool_branches(&pool, c[0], c[1], c[2], c[3]);
-        if (c[4] == 0) {
-            assert_null(kind);
-            continue;
-        }
-        assert_non_null(kind);
-        assert_int_equal(mu_burst_kind_branches(&pool, kind), c[4]);
-        assert_int_equal(mu_burst_kind_capacity(&pool, kind), c[4] * c[5]);
-    }
-    assert_int_equal(wanted_kinds(&pool), 0);
+    expect_choices(&pool, cases, sizeof cases / sizeof cases[0]);
     /* Where the best was not made, it is asked for, and another serves meanwhile. */
     mu_burst_kind *best = mu_burst_pool_branches(&pool, 64, 20000, 1000, false);
     best->count = 0;
@@ -571,13 +625,34 @@ static void kinds_are_chosen_by_what_they_cost(void **state) {
     assert_null(mu_burst_pool_any(&pool, 256, true));
 }
 
-/* Kernels that are seen to take long get wide bursts, which are made while the device idles. Of these most threads have nothing to do but
- * be simulated, in real time. */
+/* In launch order nothing needs to be known: the first time, too, they are one burst, and nothing is measured. */
+static void independent_launches_are_one_burst_at_once(void **state) {
+    (void)state;
+    static const uint32_t counts[] = {2, 4, 8, 16, 32, 64};
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        fixture fixture;
+        open_preset(&fixture, "H200", NULL, 1, 0);
+        muster_buffer *buffer = ranges_of(&fixture, counts[c]);
+        muster_graph *graph = fixture_graph(&fixture);
+        for (uint32_t j = 0; j < counts[c]; j++) add(&fixture, graph, buffer, j, 1, j);
+        run_held(&fixture, graph, counts[c]);
+        muster_device_stats stats = stats_of(&fixture, 0);
+        assert_int_equal(stats.bursts, 1);
+        assert_int_equal(stats.branch_bursts, 1);
+        assert_int_equal(stats.burst_jobs, counts[c]);
+        assert_null(fixture.runtime->actors[0].bursts.pool.samples[0].begin);
+        for (uint32_t j = 0; j < counts[c]; j++) expect_word(buffer, j, j);
+        fixture_close(&fixture);
+    }
+}
+
+/* Without launch order, kernels that are seen to take long get wide bursts, which are made while the device idles. Of these most threads
+ * have nothing to do but be simulated, in real time. */
 static void long_kernels_are_found_out(void **state) {
     (void)state;
     enum { JOBS = 64, BLOCKS = 32, THREADS = 256 };
     fixture fixture;
-    fixture_open(&fixture, 1);
+    open_preset(&fixture, "A100", NULL, 1, 0);
     muster_buffer *buffer = ranges_of(&fixture, JOBS);
     muster_graph *graph = fixture_graph(&fixture);
     for (uint32_t j = 0; j < JOBS; j++) {
@@ -613,6 +688,8 @@ int main(void) {
         cmocka_unit_test(a_graph_submitted_again_is_encoded_once),
         cmocka_unit_test(mixed_launches_find_nodes_of_their_kind),
         cmocka_unit_test(kinds_are_chosen_by_what_they_cost),
+        cmocka_unit_test(kinds_in_launch_order_are_chosen_by_their_size),
+        cmocka_unit_test(independent_launches_are_one_burst_at_once),
         cmocka_unit_test(long_kernels_are_found_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
