@@ -24,6 +24,9 @@
 /* Tasks enqueued before the epoch is closed: an event costs 0.2 us, so one for so many is nothing, and completion is
  * still seen in small steps. The longest burst fits. */
 enum { EPOCH_TASKS = 2 * MU_BURST_LONGEST };
+/* The last epochs of a run are shorter and shorter, down to this: ending tasks costs 0.1 us each, and what the device has ended last is
+ * what somebody waits for. */
+enum { EPOCH_LEAST_TASKS = 32 };
 
 /* An idle worker that spins looks so often for mail between two looks at everything. */
 enum { IDLE_LOOKS = 8 };
@@ -364,8 +367,19 @@ static bool retry_starved(mu_actor *actor) {
     return any;
 }
 
-static bool may_enqueue(const mu_actor *actor, uint32_t count) {
-    return !has_enough(actor) && !makes_way(actor) && (actor->bursts.open || (count < EPOCH_TASKS && has_room(actor)));
+/* Nothing waits here but the end of a run, and that is less than half of what the epoch has already. */
+static bool is_at_the_end(mu_actor *actor) {
+    uint32_t tasks = epoch_at(actor, actor->timeline.open)->tasks;
+    if (tasks < EPOCH_LEAST_TASKS) return false;
+    const muster_run *run = mu_run_at(actor->runtime, actor->ready.first->run);
+    uint32_t left = atomic_load_explicit(&run->unenqueued, memory_order_relaxed);
+    left = left > tasks ? left - tasks : 0; /* the epoch's are not subtracted yet */
+    return left < tasks / 2 && actor->ready.count <= left;
+}
+
+static bool may_enqueue(mu_actor *actor, uint32_t count) {
+    if (has_enough(actor) || makes_way(actor)) return false;
+    return actor->bursts.open || (count < EPOCH_TASKS && has_room(actor) && !is_at_the_end(actor));
 }
 
 static bool enqueue_ready(mu_actor *actor) {

@@ -75,6 +75,30 @@ static void without_signals_events_tell(void **state) {
     fixture_close(&fixture);
 }
 
+/* What is left to be ended when the device is through with a run is little. */
+static void the_last_epochs_of_a_run_are_short(void **state) {
+    (void)state;
+    enum { JOBS = 1000 };
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_buffer *buffer = fixture_buffer(&fixture, 4, NULL);
+    muster_graph *graph = fixture_graph(&fixture);
+    for (uint32_t i = 0; i < JOBS; i++) fixture_affine(&fixture, graph, buffer, 1, 1);
+    fixture_hold_all(&fixture, true);
+    muster_run *run = fixture_submit(&fixture, graph);
+    while (atomic_load_explicit(&run->unenqueued, memory_order_acquire)) sched_yield();
+    uint64_t last = 0;
+    uint32_t of_last = 0;
+    for (uint32_t i = 0; i < JOBS; i++)
+        if (run->tasks[i].epoch > last) last = run->tasks[i].epoch;
+    for (uint32_t i = 0; i < JOBS; i++) of_last += run->tasks[i].epoch == last;
+    assert_in_range(of_last, 1, 64);
+    fixture_hold_all(&fixture, false);
+    OK(muster_run_wait(run, fixture_wait_ns, &reported));
+    assert_int_equal(fixture_word(buffer, 0), JOBS);
+    fixture_close(&fixture);
+}
+
 static void looks_take_their_part_of_a_core(void **state) {
     (void)state;
     for (uint64_t cpu_ns = 2500; cpu_ns < 11000; cpu_ns += 100) {
@@ -88,9 +112,8 @@ static void looks_take_their_part_of_a_core(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_end_of_a_lone_job_is_signalled),
-        cmocka_unit_test(what_is_behind_other_work_is_not),
-        cmocka_unit_test(without_signals_events_tell),
+        cmocka_unit_test(the_end_of_a_lone_job_is_signalled), cmocka_unit_test(what_is_behind_other_work_is_not),
+        cmocka_unit_test(without_signals_events_tell),        cmocka_unit_test(the_last_epochs_of_a_run_are_short),
         cmocka_unit_test(looks_take_their_part_of_a_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
