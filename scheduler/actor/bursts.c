@@ -114,7 +114,8 @@ static mu_burst_kind *choose_chain(mu_actor *actor, uint32_t expected) {
     }
     if (bursts->singles >= SHORTEST && bursts->reach < SHORTEST) bursts->reach = SHORTEST;
     if (limit > bursts->reach) limit = bursts->reach;
-    uint32_t busy = 2 * actor->tasks_in_flight;
+    /* While the device does what is in flight, so much can be filled: giving a node new arguments takes about as long as running it. */
+    uint32_t busy = actor->tasks_in_flight;
     if (busy < RAMP_SHORTEST / 2) busy = RAMP_SHORTEST / 2;
     if (limit > busy) limit = busy;
     if (bursts->probing && limit > 2 * MU_BURST_SAMPLED) limit = 2 * MU_BURST_SAMPLED;
