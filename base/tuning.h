@@ -129,11 +129,14 @@ enum {
 #define MU_SPIN_IN_FLIGHT 4u
 /* A thread that waits for a run looks so many times as long as a worker does before it sleeps. */
 #define MU_WAIT_SPINS 3u
-/* A parked worker with work in flight looks at the device this often at first: a timed wake and a look cost 4.5 to 7 us, so some 4 % of a
- * core. Then as often as takes this part of a core, measured, within these limits (scheduler/actor/vigil.h). */
-#define MU_POLL_INTERVAL_NS 145000u
+/* A parked worker with work in flight looks at the device so often that it takes this part of a core in the long run, and after a rest up
+ * to the second, until it has used up the credit: 9 ms (scheduler/actor/vigil.h). A timed wake and a look cost 4.5 to 7 us. */
 #define MU_POLL_PERMILLE 45u
-#define MU_POLL_INTERVAL_MIN_NS 50000u
+#define MU_POLL_PERMILLE_MAX 100u
+#define MU_POLL_CREDIT_NS 500000u
+#define MU_POLL_REST_NS 20000000u /* fills the credit */
+#define MU_POLL_LOOK_NS 6000u     /* until it has been measured */
+#define MU_POLL_INTERVAL_MIN_NS 40000u
 #define MU_POLL_INTERVAL_MAX_NS 250000u
 /* When the kernels in flight are expected to end, it has been awake for so long, and goes on looking so often for as long again. */
 #define MU_VIGIL_NS 200000u

@@ -25,11 +25,19 @@ static uint64_t expected_end_ns(const mu_actor *actor) {
     return end;
 }
 
-uint64_t mu_vigil_interval_ns(uint64_t cpu_ns) {
-    if (cpu_ns > MU_POLL_INTERVAL_MAX_NS) return MU_POLL_INTERVAL_MAX_NS;
-    uint64_t interval = cpu_ns * 1000 / MU_POLL_PERMILLE - cpu_ns;
-    if (interval < MU_POLL_INTERVAL_MIN_NS) return MU_POLL_INTERVAL_MIN_NS;
-    return interval < MU_POLL_INTERVAL_MAX_NS ? interval : MU_POLL_INTERVAL_MAX_NS;
+uint64_t mu_vigil_step_ns(mu_vigil *vigil, uint64_t now) {
+    uint64_t look = vigil->look_ns ? vigil->look_ns : MU_POLL_LOOK_NS;
+    uint64_t since = vigil->looked_ns ? now - vigil->looked_ns : MU_POLL_REST_NS;
+    if (since > MU_POLL_REST_NS) since = MU_POLL_REST_NS;
+    uint64_t credit = vigil->credit_ns + since * MU_POLL_PERMILLE / 1000;
+    if (credit > MU_POLL_CREDIT_NS) credit = MU_POLL_CREDIT_NS;
+    vigil->credit_ns = credit > look ? credit - look : 0;
+    vigil->looked_ns = now;
+    uint64_t permille =
+        MU_POLL_PERMILLE + (MU_POLL_PERMILLE_MAX - MU_POLL_PERMILLE) * vigil->credit_ns / MU_POLL_CREDIT_NS;
+    uint64_t step = look < MU_POLL_INTERVAL_MAX_NS ? look * 1000 / permille - look : MU_POLL_INTERVAL_MAX_NS;
+    if (step < MU_POLL_INTERVAL_MIN_NS) return MU_POLL_INTERVAL_MIN_NS;
+    return step < MU_POLL_INTERVAL_MAX_NS ? step : MU_POLL_INTERVAL_MAX_NS;
 }
 
 /* Counts this look, and learns what the last ones took. */
@@ -39,7 +47,7 @@ static void measure(mu_vigil *vigil) {
         return;
     }
     uint64_t now = mu_thread_cpu_ns();
-    if (vigil->looks) vigil->interval_ns = mu_vigil_interval_ns((now - vigil->cpu_ns) / MEASURED_LOOKS);
+    if (vigil->looks) vigil->look_ns = (now - vigil->cpu_ns) / MEASURED_LOOKS;
     vigil->cpu_ns = now;
     vigil->looks = 1;
 }
@@ -47,11 +55,11 @@ static void measure(mu_vigil *vigil) {
 uint64_t mu_vigil_sleep_ns(mu_actor *actor, uint64_t now) {
     uint64_t end = expected_end_ns(actor);
     measure(&actor->vigil);
-    uint64_t interval = actor->vigil.interval_ns ? actor->vigil.interval_ns : MU_POLL_INTERVAL_NS;
+    uint64_t step = mu_vigil_step_ns(&actor->vigil, now);
     if (end && now + MU_VIGIL_NS >= end && now < end + MU_VIGIL_NS) return MU_VIGIL_INTERVAL_NS;
-    if (now + MU_VIGIL_NS >= end) return interval;
+    if (now + MU_VIGIL_NS >= end) return step;
     uint64_t left = end - MU_VIGIL_NS - now;
-    return left < interval ? left : interval;
+    return left < step ? left : step;
 }
 
 void mu_vigil_break(mu_actor *actor) { actor->vigil.looks = 0; }

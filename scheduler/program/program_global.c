@@ -47,7 +47,7 @@ static muster_status wait_for_runs(muster_runtime *runtime, const muster_program
                            "%u runs that use program %.64s have not ended after %.3f s; nothing was set: wait for them "
                            "first, or give it more time",
                            left, program->name, (double)timeout_ns * 1e-9);
-        nanosleep(&(struct timespec){.tv_nsec = MU_POLL_INTERVAL_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = MU_POLL_INTERVAL_MIN_NS}, NULL);
     }
     return MUSTER_OK;
 }

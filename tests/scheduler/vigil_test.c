@@ -99,15 +99,28 @@ static void the_last_epochs_of_a_run_are_short(void **state) {
     fixture_close(&fixture);
 }
 
+/* By a clock of its own: what looks cost and sleep, over a second. */
 static void looks_take_their_part_of_a_core(void **state) {
     (void)state;
-    for (uint64_t cpu_ns = 2500; cpu_ns < 11000; cpu_ns += 100) {
-        double part = (double)cpu_ns / (double)(mu_vigil_interval_ns(cpu_ns) + cpu_ns);
-        assert_true(part > 0.0449 && part < 0.0451);
+    for (uint64_t look_ns = 3000; look_ns < 11000; look_ns += 500) {
+        mu_vigil vigil = {.look_ns = look_ns};
+        uint64_t begin = 5000000000, now = begin, used = 0, first = 0;
+        while (now < begin + 1000000000) {
+            uint64_t step = mu_vigil_step_ns(&vigil, now);
+            if (!first) first = step;
+            used += look_ns;
+            now += look_ns + step;
+        }
+        double part = (double)used / (double)(now - begin);
+        assert_true(part > 0.044 && part < 0.0465);
+        assert_in_range(first, MU_POLL_INTERVAL_MIN_NS,
+                        10 * look_ns > MU_POLL_INTERVAL_MIN_NS ? 10 * look_ns : MU_POLL_INTERVAL_MIN_NS);
+        /* Used up; after a rest it is there again. */
+        assert_true(mu_vigil_step_ns(&vigil, now) > 20 * look_ns);
+        assert_true(mu_vigil_step_ns(&vigil, now + 50000000) <= first + look_ns);
     }
-    assert_int_equal(mu_vigil_interval_ns(0), MU_POLL_INTERVAL_MIN_NS);
-    assert_int_equal(mu_vigil_interval_ns(1000000), MU_POLL_INTERVAL_MAX_NS);
-    assert_int_equal(mu_vigil_interval_ns(UINT64_MAX), MU_POLL_INTERVAL_MAX_NS);
+    mu_vigil slow = {.look_ns = 1000000};
+    assert_int_equal(mu_vigil_step_ns(&slow, 5), MU_POLL_INTERVAL_MAX_NS);
 }
 
 int main(void) {
