@@ -27,12 +27,15 @@ enum { CHAINS = 7, ORDER_BEGIN = 11, ORDER_END = 15 };
 enum { GRAPH_NS = 2300, BRANCH_NS = 1200, NODE_NS = 530 };
 /* The same in launch order: a kernel begins every 370 ns in one chain, every 233 in eight. */
 enum { ORDER_GRAPH_NS = 1000, ORDER_BRANCH_NS = 700, ORDER_NODE_NS = 215, ORDER_ALONE_NS = 155 };
+/* A launch by itself, and a node that is given the empty kernel. */
+enum { LAUNCH_NS = 3300, EMPTYING_NS = 1500 };
 /* Shorter branches cost the worker more than they give the device, unless kernels take long; so do shorter bursts in launch order, while
  * more launches follow. */
 enum { SHORT_BRANCH = 4, SHORT_ORDER = 8 };
 /* Two timed events cost as much as a launch and a half, and a chain may be the slower way: measured once in so many looks. With less than
- * so many tasks in flight the device may wait for the launch itself, for so long. */
-enum { SAMPLE_EVERY = 256, BUSY_TASKS = 64, IDLE_LAUNCH_NS = 30000 };
+ * so many tasks in flight the device may wait for the launch itself, for so long. In launch order that is not divided by the number of
+ * kernels, and less is taken off: what decides there is whether they take tens of microseconds. */
+enum { SAMPLE_EVERY = 256, BUSY_TASKS = 64, IDLE_LAUNCH_NS = 30000, IDLE_ORDER_NS = 10000 };
 /* What is made beyond the start may take this part of the budget: a job that needs nearly all of it must still fit. */
 enum { GROWTH_PART = 1024, GROWTH_STEP_BYTES = 8 << 20 };
 
@@ -162,11 +165,16 @@ static uint64_t chain_cost_ps(const struct shape *shape, uint32_t ns, uint32_t f
     return (GRAPH_NS + BRANCH_NS * (uint64_t)shape->branches + device_ns) * 1000 / capacity_of(shape);
 }
 
-/* The same in launch order: kernels begin one after the other, while there is room, and the last one runs to its end. */
-static uint64_t order_cost_ps(const struct shape *shape, uint32_t ns, uint32_t fit) {
+/* Nanoseconds in launch order: kernels begin one after the other, while there is room, and the last one runs to its end. */
+static uint64_t order_cost_ns(const struct shape *shape, uint32_t launches, uint32_t ns, uint32_t fit) {
     uint64_t begin_ns = ORDER_NODE_NS + ORDER_ALONE_NS / shape->branches, room_ns = ns / fit;
-    uint64_t device_ns = begin_ns + (capacity_of(shape) - 1) * (begin_ns > room_ns ? begin_ns : room_ns) + ns;
-    return (ORDER_GRAPH_NS + ORDER_BRANCH_NS * (uint64_t)shape->branches + device_ns) * 1000 / capacity_of(shape);
+    uint64_t graph_ns = ORDER_GRAPH_NS + ORDER_BRANCH_NS * (uint64_t)shape->branches;
+    return graph_ns + begin_ns * (capacity_of(shape) - launches + 1) +
+           (launches - 1) * (begin_ns > room_ns ? begin_ns : room_ns) + ns;
+}
+
+static uint64_t order_cost_ps(const struct shape *shape, uint32_t ns, uint32_t fit) {
+    return order_cost_ns(shape, capacity_of(shape), ns, fit) * 1000 / capacity_of(shape);
 }
 
 /* Whether launching costs the worker too much, against what the kernels take. */
@@ -194,6 +202,36 @@ mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint3
         best = &pool->kinds[k];
     }
     if (missed != best) missed->wanted = true;
+    return best;
+}
+
+/* As bursts that are full, the longest first. */
+static uint64_t pieces_cost_ns(const mu_burst_pool *pool, uint32_t count, uint32_t ns, uint32_t fit) {
+    uint64_t all_ns = 0;
+    while (count) {
+        const struct shape *longest = NULL;
+        for (int k = CHAINS; k < MU_BURST_KINDS; k++)
+            if (pool->kinds[k].count && capacity_of(&shapes[k]) <= count &&
+                (!longest || capacity_of(&shapes[k]) > capacity_of(longest)))
+                longest = &shapes[k];
+        uint32_t launches = longest ? capacity_of(longest) : 1;
+        all_ns += longest ? order_cost_ns(longest, launches, ns, fit) : LAUNCH_NS + ns;
+        count -= launches;
+    }
+    return all_ns;
+}
+
+mu_burst_kind *mu_burst_pool_rounded(mu_burst_pool *pool, uint32_t count, uint32_t ns, uint32_t fit) {
+    uint64_t best_ns = pieces_cost_ns(pool, count, ns, fit);
+    mu_burst_kind *best = NULL;
+    for (int k = CHAINS; k < MU_BURST_KINDS && pool->launch_order; k++) {
+        uint32_t capacity = capacity_of(&shapes[k]);
+        if (!pool->kinds[k].count || capacity <= count) continue;
+        uint64_t all_ns = order_cost_ns(&shapes[k], count, ns, fit) + EMPTYING_NS * (uint64_t)(capacity - count);
+        if (all_ns >= best_ns) continue;
+        best_ns = all_ns;
+        best = &pool->kinds[k];
+    }
     return best;
 }
 
@@ -254,6 +292,11 @@ static mu_burst_known *find_known(mu_burst_pool *pool, uint32_t key) {
     return key && known->key == key ? known : NULL;
 }
 
+uint32_t mu_burst_pool_ns(const mu_burst_pool *pool, uint32_t key) {
+    const mu_burst_known *known = &pool->known[key / 2 % MU_BURST_KNOWN];
+    return known->key == key ? known->ns : 0;
+}
+
 static mu_burst_sample *free_sample(mu_burst_pool *pool) {
     for (int i = 0; i < MU_BURST_SAMPLES; i++)
         if (!pool->samples[i].epoch) return &pool->samples[i];
@@ -265,13 +308,28 @@ bool mu_burst_pool_is_due(mu_burst_pool *pool, mu_burst_known *known) {
     return known->looks == 0 && free_sample(pool);
 }
 
-mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, uint32_t count, const uint32_t keys[4]) {
+/* How much of the time between the events is no kernel's, and how many of them take their time one after the other. */
+static void reckon(mu_burst_sample *sample, const struct shape *shape, bool chain, uint32_t count, uint32_t fit,
+                   bool busy) {
+    if (chain) {
+        sample->launching_ns = GRAPH_NS + BRANCH_NS + (uint64_t)NODE_NS * count + (busy ? 0 : IDLE_LAUNCH_NS);
+        sample->rounds = count;
+    } else {
+        sample->launching_ns = order_cost_ns(shape, count, 0, 1) + (busy ? 0 : IDLE_ORDER_NS);
+        sample->rounds = (count + fit - 1) / fit;
+    }
+}
+
+mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, const mu_burst_kind *kind, uint32_t count,
+                                      const uint32_t keys[4]) {
     mu_burst_pool *pool = &actor->bursts.pool;
     mu_burst_sample *sample = free_sample(pool);
+    uint32_t fit = MU_BURST_MAX;
     bool due = false;
     for (int i = 0; i < 4; i++) {
         const mu_burst_known *known = find_known(pool, keys[i]);
         due |= known && known->looks == 0;
+        if (known && known->fit < fit) fit = known->fit;
     }
     if (!due || !sample || count < MU_BURST_SAMPLED) return NULL;
     if (!sample->begin && mu_event_create_timed(actor->device, &sample->begin, NULL)) sample->begin = NULL;
@@ -279,8 +337,8 @@ mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, uint32_t count, const uin
     if (!sample->begin || !sample->end || mu_event_record(actor->device, MU_LANE_DISPATCH, sample->begin, NULL))
         return NULL;
     memcpy(sample->keys, keys, sizeof sample->keys);
-    sample->count = count;
-    sample->busy = actor->tasks_in_flight >= count + BUSY_TASKS;
+    reckon(sample, shape_of(pool, kind), kind - pool->kinds < CHAINS, count, fit,
+           actor->tasks_in_flight >= count + BUSY_TASKS);
     return sample;
 }
 
@@ -295,9 +353,7 @@ void mu_burst_pool_sampled(mu_actor *actor, mu_burst_sample *sample) {
 }
 
 static void learn(mu_burst_known *known, const mu_burst_sample *sample, uint64_t elapsed_ns) {
-    uint64_t launching = GRAPH_NS + BRANCH_NS + (uint64_t)NODE_NS * sample->count;
-    if (!sample->busy) launching += IDLE_LAUNCH_NS;
-    uint64_t each = elapsed_ns > launching ? (elapsed_ns - launching) / sample->count : 0;
+    uint64_t each = elapsed_ns > sample->launching_ns ? (elapsed_ns - sample->launching_ns) / sample->rounds : 0;
     if (each > UINT32_MAX) each = UINT32_MAX;
     if (known->ns) each = known->ns - known->ns / 4 + each / 4;
     known->ns = each ? (uint32_t)each : 1;

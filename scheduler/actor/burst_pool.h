@@ -43,11 +43,11 @@ typedef struct mu_burst_known {
 } mu_burst_known;
 
 typedef struct mu_burst_sample {
-    mu_event begin, end; /* NULL until first used */
-    uint64_t epoch;      /* done when this one is; 0: not in flight */
-    uint32_t keys[4];    /* of some of its launches, 0 behind the last */
-    uint32_t count;
-    bool busy; /* the device had other work before */
+    mu_event begin, end;   /* NULL until first used */
+    uint64_t epoch;        /* done when this one is; 0: not in flight */
+    uint32_t keys[4];      /* of some of its launches, 0 behind the last */
+    uint64_t launching_ns; /* what of the time is no kernel's */
+    uint32_t rounds;       /* so many of its launches ran one after the other */
 } mu_burst_sample;
 
 typedef struct mu_burst_pool {
@@ -77,6 +77,9 @@ mu_burst_kind *mu_burst_pool_chain(mu_burst_pool *pool, uint32_t limit);
  * the device together; `more`: others follow, so that a chain would be filled up. NULL: a chain does, or a launch by itself. In launch
  * order, a kind that serves best for 0 ns serves best whatever they take. */
 mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint32_t ns, uint32_t fit, bool more);
+/* In launch order: a kind of more than `count` launches, where running all of these together, and nothing on the other nodes, is quicker than
+ * several bursts one after the other. NULL: there is none. */
+mu_burst_kind *mu_burst_pool_rounded(mu_burst_pool *pool, uint32_t count, uint32_t ns, uint32_t fit);
 /* Any kind of 2 to `limit` launches, chains or for independent ones. NULL: there is none. */
 mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool independent);
 
@@ -84,13 +87,18 @@ mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool indep
  * have been of use. */
 mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, uint64_t tag, uint32_t key);
 
+/* What launches of the key are known to take; 0: that is not known. */
+uint32_t mu_burst_pool_ns(const mu_burst_pool *pool, uint32_t key);
 /* What is known of a dispatch's launches, begun when it is seen for the first time. Until the next call. */
 mu_burst_known *mu_burst_pool_known(mu_actor *actor, const mu_node *node, uint32_t key);
 
-/* Whether it is time to measure launches like these, and that is possible now: then some of them should go out as a chain. */
+/* Whether it is time to measure launches like these, and that is possible now: then some of them should go out as a chain, or in launch
+ * order. */
 bool mu_burst_pool_is_due(mu_burst_pool *pool, mu_burst_known *known);
-/* Around the launch of a chain of `count` launches: measures what they take, if it is time to for one of `keys`, 0 at the end. */
-mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, uint32_t count, const uint32_t keys[4]);
+/* Around the sending of a burst of `count` launches, a chain or in launch order: measures what they take, if it is time to for one of `keys`,
+ * 0 at the end. */
+mu_burst_sample *mu_burst_pool_sample(mu_actor *actor, const mu_burst_kind *kind, uint32_t count,
+                                      const uint32_t keys[4]);
 void mu_burst_pool_sampled(mu_actor *actor, mu_burst_sample *sample);
 /* Takes in what has been measured. */
 void mu_burst_pool_learn(mu_actor *actor);

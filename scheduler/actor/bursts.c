@@ -41,7 +41,7 @@ static void some_keys(const mu_bursts *bursts, uint32_t keys[4]) {
     uint32_t found = 0;
     memset(keys, 0, 4 * sizeof *keys);
     for (uint32_t i = 0; i < 8 && found < 4; i++) {
-        uint32_t key = mu_burst_key(bursts->open, i * mu_burst_capacity(bursts->open) / 8), k = 0;
+        uint32_t key = mu_burst_key(bursts->open, i * bursts->count / 8), k = 0;
         while (k < found && keys[k] != key) k++;
         if (k == found) keys[found++] = key;
     }
@@ -57,7 +57,8 @@ static void send(mu_actor *actor) {
     if (bursts->count) {
         uint32_t keys[4];
         some_keys(bursts, keys);
-        if (!bursts->plan.count) sample = mu_burst_pool_sample(actor, bursts->count, keys);
+        if (!bursts->plan.count || mu_burst_overlaps(burst))
+            sample = mu_burst_pool_sample(actor, bursts->kind, bursts->count, keys);
         mu_epoch_add_calls(actor, 1);
         status = mu_burst_launch(burst, &error);
         if (!status) mu_burst_pool_sampled(actor, sample);
@@ -194,39 +195,52 @@ static uint32_t look_at_queue(mu_actor *actor, uint32_t limit, uint32_t *keys) {
     return count;
 }
 
-static mu_burst_kind *choose_branches(mu_actor *actor, uint32_t count, const uint32_t *keys) {
+/* What the launches of the plan take, as far as is known, and how many fit the device together: some of them speak for all. Whether it is time
+ * to measure. */
+static bool look_up(mu_actor *actor, uint32_t count, const uint32_t *keys, uint32_t *ns, uint32_t *fit) {
     mu_bursts *bursts = &actor->bursts;
-    if (mode_of(actor) == MU_BURSTS_ALWAYS || mode_of(actor) == MU_BURSTS_RANDOM)
-        return mu_burst_pool_any(&bursts->pool, count, true);
-    uint32_t limit = bursts->reach < count ? bursts->reach : count;
-    const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
-    bool more = atomic_load_explicit(&run->unenqueued, memory_order_relaxed) > MU_BURST_LONGEST;
-    if (bursts->pool.launch_order) {
-        /* Mostly what they take makes no difference. */
-        mu_burst_kind *kind = mu_burst_pool_branches(&bursts->pool, limit, 0, 1, more);
-        if (kind) return kind;
-    }
+    bool due = false;
     mu_burst_pool_learn(actor);
-    /* Some of them speak for all. */
-    uint64_t ns = 0;
-    uint32_t fit = MU_BURST_MAX;
+    *ns = 0;
+    *fit = MU_BURST_MAX;
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t which = i * count / 4;
         mu_burst_known *known = mu_burst_pool_known(actor, node_of(actor, bursts->plan.tasks[which]), keys[which]);
-        ns += known->ns / 4;
-        if (known->fit < fit) fit = known->fit;
+        *ns += known->ns / 4;
+        if (known->fit < *fit) *fit = known->fit;
         if (i == 0 || keys[which] != keys[(i - 1) * count / 4])
-            bursts->probing |= count >= MU_BURST_SAMPLED && mu_burst_pool_is_due(&bursts->pool, known);
+            due |= count >= MU_BURST_SAMPLED && mu_burst_pool_is_due(&bursts->pool, known);
     }
+    return due;
+}
+
+/* The kind that serves the first of `count` tasks of the plan, or some of them, best. */
+static mu_burst_kind *choose_independent(mu_actor *actor, uint32_t count, const uint32_t *keys) {
+    mu_bursts *bursts = &actor->bursts;
+    mu_burst_pool *pool = &bursts->pool;
+    mu_burst_mode mode = mode_of(actor);
+    uint32_t ns, fit;
+    if (mode == MU_BURSTS_ALWAYS || mode == MU_BURSTS_RANDOM)
+        return mu_burst_pool_any(pool, mode == MU_BURSTS_RANDOM && pool->launch_order ? 2 * count : count, true);
+    uint32_t limit = bursts->reach < count ? bursts->reach : count;
+    const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
+    bool more = atomic_load_explicit(&run->unenqueued, memory_order_relaxed) > MU_BURST_LONGEST;
+    /* In launch order a full burst is right whatever they take; one that is not full, if they take long. */
+    mu_burst_kind *kind = pool->launch_order ? mu_burst_pool_branches(pool, limit, 0, 1, more) : NULL;
+    if (kind && mu_burst_kind_capacity(pool, kind) == count) return kind;
+    bool due = look_up(actor, count, keys, &ns, &fit);
+    mu_burst_kind *rounded = ns >= MU_BURST_LONG_NS ? mu_burst_pool_rounded(pool, count, ns, fit) : NULL;
+    if (kind || rounded) return rounded ? rounded : kind;
     bursts->plan_after = 0;
+    bursts->probing |= due;
     if (bursts->probing) return NULL;
     uint32_t busy = 2 * actor->tasks_in_flight < RAMP_SHORTEST ? RAMP_SHORTEST : 2 * actor->tasks_in_flight;
     if (ns < MU_BURST_LONG_NS && limit > busy) limit = busy;
     bursts->plan_after = limit; /* if there is none for so many */
-    return mu_burst_pool_branches(&bursts->pool, limit, (uint32_t)ns, fit, more);
+    return mu_burst_pool_branches(pool, limit, ns, fit, more);
 }
 
-/* Gives each of `count` launches, as many as the burst has nodes, a node: of its key where there is one, else any. */
+/* Gives each of `count` launches one of the burst's first `count` nodes: of its key where there is one, else any. */
 static void assign(const mu_burst *burst, const uint32_t *keys, uint32_t count, uint16_t *nodes) {
     enum { SLOTS = 2 * MU_BURST_LONGEST, NOBODY = UINT16_MAX };
     struct {
@@ -278,13 +292,16 @@ void mu_bursts_plan(mu_actor *actor) {
     /* No further than about what the device has to do lets a burst reach. */
     uint32_t limit = 2 * actor->tasks_in_flight < LOOK_SHORTEST ? LOOK_SHORTEST : 2 * actor->tasks_in_flight;
     uint32_t count = look_at_queue(actor, limit < MU_BURST_LONGEST ? limit : MU_BURST_LONGEST, keys);
+    if (bursts->pool.launch_order && count == limit && mu_burst_pool_ns(&bursts->pool, keys[0]) >= MU_BURST_LONG_NS)
+        count = look_at_queue(actor, MU_BURST_LONGEST, keys);
     bursts->plan_after = count;
-    mu_burst_kind *kind = count < SHORTEST ? NULL : choose_branches(actor, count, keys);
+    mu_burst_kind *kind = count < SHORTEST ? NULL : choose_independent(actor, count, keys);
     if (!kind || (forced && ends_here(actor))) return;
     bursts->plan_after = 0;
     const mu_task *first = bursts->plan.tasks[0];
     open_burst(actor, kind, tag_of(mu_run_at(actor->runtime, first->run), first->node), keys[0]);
     bursts->plan.count = mu_burst_capacity(bursts->open);
+    if (bursts->plan.count > count) bursts->plan.count = count;
     bursts->plan.at = 0;
     assign(bursts->open, keys, bursts->plan.count, bursts->plan.nodes);
 }
@@ -303,7 +320,7 @@ void mu_bursts_end(mu_actor *actor) {
     mu_bursts *bursts = &actor->bursts;
     bursts->plan.current = false;
     if (!bursts->open || bursts->plan.at < bursts->plan.count) return;
-    if (bursts->count == mu_burst_capacity(bursts->open))
+    if (bursts->count == mu_burst_capacity(bursts->open) || (bursts->plan.count && bursts->count == bursts->plan.count))
         send_full(actor);
     else if (bursts->plan.count || ends_here(actor))
         mu_bursts_flush(actor);

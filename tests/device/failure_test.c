@@ -45,11 +45,11 @@ static muster_status run_kernel(mu_device *device, mu_module module, mu_address 
     return status;
 }
 
-static muster_status run_burst(mu_device *device, mu_module module, muster_error *error) {
+static muster_status run_burst(mu_device *device, mu_module module, mu_burst_order order, muster_error *error) {
     mu_function function;
     mu_burst *burst;
     TRY(mu_module_function(device, module, "plain", &function, NULL, error));
-    TRY(mu_burst_create(device, 1, 3, MU_BURST_CHAINS, &burst, error));
+    TRY(mu_burst_create(device, 1, 3, order, &burst, error));
     mu_launch launch = {.function = function, .grid = {1, 1, 1}, .block = {1, 1, 1}};
     muster_status status = mu_burst_set(burst, 0, &launch, error);
     if (!status) status = mu_burst_set(burst, 1, &launch, error);
@@ -73,7 +73,8 @@ static muster_status use_memory(mu_device *device, mu_device *peer, mu_module mo
     TRY(mu_fill(device, MU_LANE_DISPATCH, address, 1, 2, BYTES, error));
     TRY(mu_copy_from_peer(device, MU_LANE_UPLOAD, address, peer, address, BYTES / 2, error));
     TRY(run_kernel(device, module, address, error));
-    TRY(run_burst(device, module, error));
+    TRY(run_burst(device, module, MU_BURST_CHAINS, error));
+    TRY(run_burst(device, module, MU_BURST_INDEPENDENT, error));
     TRY(mu_event_create(device, &event, error));
     muster_status status = mu_event_record(device, MU_LANE_DISPATCH, event, error);
     if (!status) status = mu_event_wait(device, MU_LANE_DOWNLOAD, event, error);

@@ -590,6 +590,32 @@ static void kinds_in_launch_order_are_chosen_by_their_size(void **state) {
     }
 }
 
+/* A number that no burst has exactly: all together in a larger one, when that is quicker than two bursts in turn. */
+static void bursts_are_rounded_up_for_long_kernels(void **state) {
+    (void)state;
+    static mu_burst_pool pool;
+    fill_pool(&pool);
+    pool.launch_order = true;
+    static const uint32_t cases[][4] = {
+        /* count, ns, fit; capacity, 0: none */
+        {100, 100000, 1000, 128},  {48, 100000, 1000, 64}, {65, 200000, 1000, 128},
+        {129, 1000000, 1000, 256}, {3, 20000, 1000, 4},    {65, 20000, 1000, 0},
+        {100, 3000, 1000, 0},      {63, 5000, 1000, 64},   {100, 100000, 1, 0}, /* one after the other in any case */
+        {256, 100000, 1000, 0},    {300, 100000, 1000, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mu_burst_kind *kind = mu_burst_pool_rounded(&pool, cases[i][0], cases[i][1], cases[i][2]);
+        assert_int_equal(kind ? mu_burst_kind_capacity(&pool, kind) : 0, cases[i][3]);
+    }
+    /* What is exact already stays so. */
+    static const uint32_t exact[] = {1, 2, 4, 8, 16, 32, 64, 128};
+    for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++)
+        for (uint32_t ns = 3000; ns < 100000000; ns *= 10)
+            assert_null(mu_burst_pool_rounded(&pool, exact[i], ns, 1000));
+    pool.launch_order = false;
+    assert_null(mu_burst_pool_rounded(&pool, 100, 100000, 1000));
+}
+
 static void kinds_are_chosen_by_what_they_cost(void **state) {
     (void)state;
     static mu_burst_pool pool;
@@ -646,16 +672,15 @@ static void independent_launches_are_one_burst_at_once(void **state) {
     }
 }
 
-/* Without launch order, kernels that are seen to take long get wide bursts, which are made while the device idles. Of these most threads
- * have nothing to do but be simulated, in real time. */
-static void long_kernels_are_found_out(void **state) {
-    (void)state;
-    enum { JOBS = 64, BLOCKS = 32, THREADS = 256 };
+/* Kernels that are seen to take long get bursts for all of them: in launch order one that is larger than their number, otherwise wide ones,
+ * which are made while the device idles. Of these most threads have nothing to do but be simulated, in real time. */
+static void find_out_long_kernels(const char *preset, uint32_t jobs) {
+    enum { BLOCKS = 32, THREADS = 256 };
     fixture fixture;
-    open_preset(&fixture, "A100", NULL, 1, 0);
-    muster_buffer *buffer = ranges_of(&fixture, JOBS);
+    open_preset(&fixture, preset, NULL, 1, 0);
+    muster_buffer *buffer = ranges_of(&fixture, jobs);
     muster_graph *graph = fixture_graph(&fixture);
-    for (uint32_t j = 0; j < JOBS; j++) {
+    for (uint32_t j = 0; j < jobs; j++) {
         muster_dispatch dispatch =
             fixture_dispatch(fixture_kernel(&fixture, "affine"), BLOCKS, THREADS,
                              ARGS(muster_range_arg(buffer, MUSTER_READ_WRITE, (uint64_t)j * RANGE, WORDS * 4),
@@ -663,16 +688,25 @@ static void long_kernels_are_found_out(void **state) {
         fixture_add(graph, &dispatch);
     }
     uint32_t runs = 0;
-    uint64_t bursts = 0;
-    /* At last all 64 go out as one burst, of a width that is not there at the start. */
-    for (; bursts != 1 && runs < 2000; runs++) {
-        uint64_t before = counter(&fixture, "bursts");
+    uint64_t bursts = 0, sent = 0;
+    /* At last all go out as one burst. */
+    for (; (bursts != 1 || sent != jobs) && runs < 2000; runs++) {
+        uint64_t before = counter(&fixture, "bursts"), jobs_before = counter(&fixture, "burst_jobs");
         fixture_run(&fixture, graph);
         bursts = counter(&fixture, "bursts") - before;
+        sent = counter(&fixture, "burst_jobs") - jobs_before;
     }
     assert_int_equal(bursts, 1);
-    for (uint32_t j = 0; j < JOBS; j++) expect_word(buffer, j, runs * j);
+    assert_int_equal(sent, jobs);
+    for (uint32_t j = 0; j < jobs; j++) expect_word(buffer, j, runs * j);
     fixture_close(&fixture);
+}
+
+static void long_kernels_are_found_out(void **state) {
+    (void)state;
+    find_out_long_kernels("A100", 64);
+    find_out_long_kernels("H200", 50);
+    find_out_long_kernels("H200", 100);
 }
 
 int main(void) {
@@ -689,6 +723,7 @@ int main(void) {
         cmocka_unit_test(mixed_launches_find_nodes_of_their_kind),
         cmocka_unit_test(kinds_are_chosen_by_what_they_cost),
         cmocka_unit_test(kinds_in_launch_order_are_chosen_by_their_size),
+        cmocka_unit_test(bursts_are_rounded_up_for_long_kernels),
         cmocka_unit_test(independent_launches_are_one_burst_at_once),
         cmocka_unit_test(long_kernels_are_found_out),
     };

@@ -127,12 +127,55 @@ static void test_branches_overlap_in_virtual_time(void **state) {
     mu_driver_release(f.driver);
 }
 
+/* In launch order kernels begin one after the other, and run beside each other, whichever is the longest. */
+static void test_launch_order_overlaps_in_virtual_time(void **state) {
+    (void)state;
+    enum { NODES = 8, STARTED_NS = 5000 / 6, STARTED_EARLY_NS = 5000 / 9 };
+    fixture f =
+        open_fixture("{\"virtual_time\": true, \"devices\": [{\"launch_ns\": 5000, \"instructions_per_ns\": 0.001}]}");
+    CUdeviceptr words = zeroed(&f, 64);
+    CUevent begin = timed(&f), middle = timed(&f), end = timed(&f);
+    const CUgraphEdgeData order = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER,
+                                   .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+    CUgraph graphs[2];
+    CUgraphExec execs[2];
+    for (int many = 0; many < 2; many++) {
+        CUgraphNode nodes[NODES];
+        assert_success(f.driver->graph_create(&graphs[many], 0));
+        for (uint32_t i = 0; i < (many ? NODES : 1); i++) {
+            CUdeviceptr p = words + 4 * i;
+            void *pointers[] = {&p, &i};
+            CUDA_KERNEL_NODE_PARAMS node = {.func = f.mix,
+                                            .gridDimX = 1,
+                                            .gridDimY = 1,
+                                            .gridDimZ = 1,
+                                            .blockDimX = 1,
+                                            .blockDimY = 1,
+                                            .blockDimZ = 1,
+                                            .kernelParams = pointers};
+            assert_success(f.driver->graph_add_kernel_node(&nodes[i], graphs[many], NULL, 0, &node));
+            if (i) assert_success(f.driver->graph_add_dependencies(graphs[many], &nodes[i - 1], &nodes[i], &order, 1));
+        }
+        assert_success(f.driver->graph_instantiate(&execs[many], graphs[many], 0));
+    }
+    assert_success(f.driver->event_record(begin, f.stream));
+    assert_success(f.driver->graph_launch(execs[0], f.stream));
+    assert_success(f.driver->event_record(middle, f.stream));
+    assert_success(f.driver->graph_launch(execs[1], f.stream));
+    assert_success(f.driver->event_record(end, f.stream));
+    double one = elapsed_us(&f, begin, middle), many = elapsed_us(&f, middle, end);
+    assert_true(one > 4 + STARTED_NS / 1e3);
+    assert_close(many, one + (NODES - 1) * STARTED_EARLY_NS / 1e3);
+    mu_driver_release(f.driver);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operations_take_their_modelled_time),
         cmocka_unit_test(test_streams_overlap_but_engines_do_not),
         cmocka_unit_test(test_waits_carry_time_between_streams),
         cmocka_unit_test(test_branches_overlap_in_virtual_time),
+        cmocka_unit_test(test_launch_order_overlaps_in_virtual_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
