@@ -172,11 +172,14 @@ bool mu_burst_can_overlap(const mu_device *device) {
            device->launch_order != MU_LAUNCH_ORDER_REFUSED;
 }
 
-/* Nodes that could not be changed would be of no use. */
+/* Nodes that could not be changed would be of no use: one that others wait for, and one that waits. */
 static bool can_change(mu_burst *burst) {
     const CUDA_KERNEL_NODE_PARAMS parameters = empty_parameters(burst);
-    CUresult code =
-        burst->device->driver->graph_exec_kernel_node_set_params(burst->form.exec, burst->form.handles[0], &parameters);
+    const mu_driver *driver = burst->device->driver;
+    const burst_form *form = &burst->form;
+    CUresult code = driver->graph_exec_kernel_node_set_params(form->exec, form->handles[0], &parameters);
+    if (code == CUDA_SUCCESS)
+        code = driver->graph_exec_kernel_node_set_params(form->exec, form->handles[burst->capacity - 1], &parameters);
     if (code != CUDA_SUCCESS) mu_device_fail(burst->device, code, NULL, "cuGraphExecKernelNodeSetParams");
     return code == CUDA_SUCCESS;
 }

@@ -10,14 +10,15 @@
 enum {
     SHORTEST = 2,       /* of all bursts */
     RAMP_SHORTEST = 16, /* a burst for an idle device, which waits while it is filled */
-    LOOK_SHORTEST = 64  /* the same for long kernels, against which that is nothing */
+    LOOK_SHORTEST = 64, /* the same for long kernels, against which that is nothing */
+    WIDE = 16           /* so many ready launches are as quick in launch order as in a chain, however short they are */
 };
 
 static mu_burst_mode mode_of(const mu_actor *actor) { return actor->runtime->config.bursts; }
 
 muster_status mu_bursts_create(mu_actor *actor, muster_error *error) {
     mu_bursts *bursts = &actor->bursts;
-    bursts->reach = MU_BURST_LONGEST;
+    bursts->reach = bursts->plan_reach = MU_BURST_LONGEST;
     if (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL || mode_of(actor) == MU_BURSTS_OFF) {
         bursts->pool.refused = true;
         return MUSTER_OK;
@@ -71,12 +72,14 @@ static void send(mu_actor *actor) {
     bursts->plan.current = false;
 }
 
+static uint32_t *reach_of(mu_bursts *bursts) { return bursts->plan.count ? &bursts->plan_reach : &bursts->reach; }
+
 void mu_bursts_flush(mu_actor *actor) {
     mu_bursts *bursts = &actor->bursts;
     bursts->singles = 0;
     if (!bursts->open) return;
     /* Switching nodes off costs as much as running them: the next burst is no longer than this one became. */
-    if (bursts->count) bursts->reach = bursts->count;
+    if (bursts->count) *reach_of(bursts) = bursts->count;
     send(actor);
 }
 
@@ -84,7 +87,8 @@ void mu_bursts_flush(mu_actor *actor) {
 static void send_full(mu_actor *actor) {
     mu_bursts *bursts = &actor->bursts;
     uint32_t capacity = mu_burst_capacity(bursts->open);
-    if (bursts->reach <= capacity) bursts->reach = capacity < MU_BURST_LONGEST / 4 ? 4 * capacity : MU_BURST_LONGEST;
+    uint32_t *reach = reach_of(bursts);
+    if (*reach <= capacity) *reach = capacity < MU_BURST_LONGEST / 4 ? 4 * capacity : MU_BURST_LONGEST;
     send(actor);
 }
 
@@ -222,7 +226,7 @@ static mu_burst_kind *choose_independent(mu_actor *actor, uint32_t count, const 
     uint32_t ns, fit;
     if (mode == MU_BURSTS_ALWAYS || mode == MU_BURSTS_RANDOM)
         return mu_burst_pool_any(pool, mode == MU_BURSTS_RANDOM && pool->launch_order ? 2 * count : count, true);
-    uint32_t limit = bursts->reach < count ? bursts->reach : count;
+    uint32_t limit = bursts->plan_reach < count ? bursts->plan_reach : count;
     const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
     bool more = atomic_load_explicit(&run->unenqueued, memory_order_relaxed) > MU_BURST_LONGEST;
     /* In launch order a full burst is right whatever they take; one that is not full, if they take long. */
@@ -278,13 +282,23 @@ static void assign(const mu_burst *burst, const uint32_t *keys, uint32_t count, 
     }
 }
 
+/* Whether an open chain is better cut short for what is ready: one after the other there would take several times as long. */
+static bool gives_way(const mu_actor *actor) {
+    const mu_bursts *bursts = &actor->bursts;
+    if (bursts->plan.count || !bursts->pool.launch_order || actor->ready.count < SHORTEST) return false;
+    if (actor->ready.count >= WIDE) return true;
+    const mu_node *node = node_of(actor, actor->ready.first);
+    return can_be_planned(node) &&
+           mu_burst_pool_ns(&bursts->pool, key_of(actor, node->as.dispatch)) >= MU_BURST_LONG_NS;
+}
+
 void mu_bursts_plan(mu_actor *actor) {
     mu_bursts *bursts = &actor->bursts;
-    if (bursts->open) return; /* a chain is filled first */
     if (bursts->plan_after) {
         bursts->plan_after--;
         return;
     }
+    if (bursts->open && !gives_way(actor)) return;
     bool forced = mode_of(actor) == MU_BURSTS_ALWAYS || mode_of(actor) == MU_BURSTS_RANDOM;
     if (bursts->pool.refused && !bursts->pool.kinds[0].count) return;
     if (actor->ready.count < SHORTEST) return;
@@ -298,6 +312,7 @@ void mu_bursts_plan(mu_actor *actor) {
     mu_burst_kind *kind = count < SHORTEST ? NULL : choose_independent(actor, count, keys);
     if (!kind || (forced && ends_here(actor))) return;
     bursts->plan_after = 0;
+    if (bursts->open) mu_bursts_flush(actor); /* a chain that gives way */
     const mu_task *first = bursts->plan.tasks[0];
     open_burst(actor, kind, tag_of(mu_run_at(actor->runtime, first->run), first->node), keys[0]);
     bursts->plan.count = mu_burst_capacity(bursts->open);

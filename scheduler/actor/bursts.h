@@ -27,7 +27,8 @@ typedef struct mu_bursts {
     uint32_t count;      /* launches in it; together they are one call, counted when it is made */
     bool took;           /* the last launch that was offered is in a burst */
     uint32_t singles;    /* launches that went out by themselves, one after the other */
-    uint32_t reach;      /* how long recent bursts became before they had to be flushed */
+    uint32_t reach;      /* how long recent chains became before they had to be flushed */
+    uint32_t plan_reach; /* the same of bursts of independent launches */
     uint64_t reshapes;   /* the device's counter when the open burst was opened */
     mu_task_ref tasks[MU_BURST_LONGEST];
     /* A plan for the front of the ready queue: `at` of its `count` tasks have been taken from there. */
@@ -46,7 +47,8 @@ typedef struct mu_bursts {
 muster_status mu_bursts_create(mu_actor *actor, muster_error *error);
 void mu_bursts_destroy(mu_actor *actor);
 
-/* The ready queue's front is about to be enqueued: plans a burst of independent launches for it, if one serves it better than a chain. */
+/* The ready queue's front is about to be enqueued: plans a burst of independent launches for it, if one serves it better than a chain, and
+ * sends the chain that is open. */
 void mu_bursts_plan(mu_actor *actor);
 /* `task` has been taken from the ready queue and is enqueued next. */
 void mu_bursts_begin(mu_actor *actor, const mu_task *task);

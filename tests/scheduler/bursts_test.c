@@ -672,6 +672,38 @@ static void independent_launches_are_one_burst_at_once(void **state) {
     }
 }
 
+/* Wide layers with one job between them: what a chain of the narrow part became says nothing about the wide ones, which are bursts of their
+ * own from the first run. */
+static void a_join_between_layers_leaves_them_whole(void **state) {
+    (void)state;
+    enum { WIDTH = 32, LAYERS = 10, RUNS = 3 };
+    fixture fixture;
+    open_preset(&fixture, "H200", NULL, 1, 0);
+    muster_buffer *buffer = ranges_of(&fixture, WIDTH + 1);
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_job join = {0};
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        muster_job jobs[WIDTH];
+        for (uint32_t j = 0; j < WIDTH; j++) {
+            jobs[j] = add(&fixture, graph, buffer, j, 5, l + j);
+            if (l) OK(muster_graph_after(graph, jobs[j], join, &reported));
+        }
+        join = add(&fixture, graph, buffer, WIDTH, 3, l);
+        for (uint32_t j = 0; j < WIDTH; j++) OK(muster_graph_after(graph, join, jobs[j], &reported));
+    }
+    for (int r = 0; r < RUNS; r++) run_held(&fixture, graph, LAYERS * (WIDTH + 1));
+    muster_device_stats stats = stats_of(&fixture, 0);
+    assert_int_equal(stats.branch_bursts, LAYERS * RUNS);
+    assert_true(stats.burst_jobs >= WIDTH * LAYERS * RUNS);
+    for (uint32_t j = 0; j <= WIDTH; j++) {
+        uint32_t value = 0;
+        for (int r = 0; r < RUNS; r++)
+            for (uint32_t l = 0; l < LAYERS; l++) value = j < WIDTH ? value * 5 + l + j : value * 3 + l;
+        expect_word(buffer, j, value);
+    }
+    fixture_close(&fixture);
+}
+
 /* Kernels that are seen to take long get bursts for all of them: in launch order one that is larger than their number, otherwise wide ones,
  * which are made while the device idles. Of these most threads have nothing to do but be simulated, in real time. */
 static void find_out_long_kernels(const char *preset, uint32_t jobs) {
@@ -723,6 +755,7 @@ int main(void) {
         cmocka_unit_test(mixed_launches_find_nodes_of_their_kind),
         cmocka_unit_test(kinds_are_chosen_by_what_they_cost),
         cmocka_unit_test(kinds_in_launch_order_are_chosen_by_their_size),
+        cmocka_unit_test(a_join_between_layers_leaves_them_whole),
         cmocka_unit_test(bursts_are_rounded_up_for_long_kernels),
         cmocka_unit_test(independent_launches_are_one_burst_at_once),
         cmocka_unit_test(long_kernels_are_found_out),
