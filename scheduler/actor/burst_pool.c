@@ -14,12 +14,12 @@ static const struct shape {
     uint16_t branches, length;
     uint8_t at_start, at_most;
 } shapes[MU_BURST_KINDS] = {
-    {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 4},  {1, 16, 1, 4}, {1, 32, 1, 4}, {1, 64, 1, 4},
-    {1, 128, 1, 8},                                                                            /* chains */
-    {4, 8, 1, 2},   {4, 16, 1, 4}, {4, 32, 1, 4}, {8, 32, 1, 4},                               /* independent */
-    {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 2},  {1, 16, 1, 2},                               /* in launch order */
-    {4, 4, 1, 2},   {2, 1, 0, 1},  {4, 1, 0, 1},  {8, 1, 0, 1},  {8, 2, 0, 1},  {16, 1, 0, 1}, /* without it */
-    {16, 2, 0, 1},  {16, 4, 0, 1}, {32, 1, 0, 1}, {32, 2, 0, 1}, {32, 4, 0, 1}, {32, 8, 0, 1},
+    {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 4},  {1, 16, 1, 4},  {1, 32, 1, 4}, {1, 64, 1, 4},
+    {1, 128, 1, 8},                                                                             /* chains */
+    {4, 8, 1, 4},   {4, 16, 1, 8}, {4, 32, 1, 8}, {8, 32, 1, 16},                               /* independent */
+    {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 2},  {1, 16, 1, 2},                                /* in launch order */
+    {4, 4, 1, 2},   {2, 1, 0, 1},  {4, 1, 0, 1},  {8, 1, 0, 1},   {8, 2, 0, 1},  {16, 1, 0, 1}, /* without it */
+    {16, 2, 0, 1},  {16, 4, 0, 1}, {32, 1, 0, 1}, {32, 2, 0, 1},  {32, 4, 0, 1}, {32, 8, 0, 1},
 };
 enum { CHAINS = 7, ORDER_BEGIN = 11, ORDER_END = 15 };
 
@@ -72,7 +72,7 @@ static muster_status make(mu_actor *actor, mu_burst_kind *kind, muster_error *er
                                            independent ? MU_BURST_INDEPENDENT : MU_BURST_CHAINS,
                                            &kind->copies[kind->count].burst, &reason);
     if (!status) {
-        kind->copies[kind->count++].tag = 0;
+        kind->copies[kind->count++].sign = (mu_burst_sign){0};
         if (independent && !mu_burst_can_overlap(actor->device)) pool->launch_order = false;
         return MUSTER_OK;
     }
@@ -248,22 +248,38 @@ mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool indep
     return count ? fitting[draw(pool, count)] : NULL;
 }
 
-mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, uint64_t tag, uint32_t key) {
-    uint32_t chosen = 0, equal = 0, unused = kind->count;
-    uint64_t *seen = &pool->seen[tag % MU_BURST_SEEN];
+static bool was_seen(mu_burst_pool *pool, uint64_t number) {
+    uint64_t *seen = &pool->seen[number % MU_BURST_SEEN];
+    bool was = *seen == number;
+    *seen = number;
+    return was;
+}
+
+/* How well a copy that launched `last` serves what begins with `sign`. */
+typedef enum fitness { NOT_ALIKE, SAME_KEY, UNUSED, SAME_TAG, SAME_CONTENT, SAME_BOTH } fitness;
+
+static fitness fitness_of(const mu_burst_sign *last, const mu_burst_sign *sign) {
+    if (!last->tag) return UNUSED;
+    if (last->content == sign->content) return last->tag == sign->tag ? SAME_BOTH : SAME_CONTENT;
+    if (last->tag == sign->tag) return SAME_TAG;
+    return last->key == sign->key ? SAME_KEY : NOT_ALIKE;
+}
+
+mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, const mu_burst_sign *sign) {
+    uint32_t chosen = 0, equal = 0;
+    fitness best = NOT_ALIKE;
     for (uint32_t i = 0; i < kind->count; i++) {
-        if (kind->copies[i].tag == tag) return kind->copies[i].burst;
-        if (!kind->copies[i].tag) unused = i;
-        /* One of those that begin alike, at random: what comes in turns longer than there are copies finds some of them again. */
-        if (mu_burst_key(kind->copies[i].burst, 0) == key && draw(pool, ++equal) == 0) chosen = i;
+        fitness fitness = fitness_of(&kind->copies[i].sign, sign);
+        if (fitness > best) {
+            best = fitness;
+            equal = 0;
+        }
+        /* One of equals, at random: what comes in turns longer than there are copies finds some of them again. */
+        if (fitness == best && draw(pool, ++equal) == 0) chosen = i;
     }
-    if (unused < kind->count)
-        chosen = unused;
-    else if (!equal)
-        chosen = draw(pool, kind->count);
-    kind->wanted |= *seen == tag;
-    *seen = tag;
-    kind->copies[chosen].tag = tag;
+    bool tag_seen = was_seen(pool, sign->tag), content_seen = was_seen(pool, sign->content);
+    kind->wanted |= (content_seen && best < SAME_CONTENT) || (tag_seen && best < SAME_TAG);
+    kind->copies[chosen].sign = *sign;
     return kind->copies[chosen].burst;
 }
 

@@ -92,17 +92,37 @@ static void send_full(mu_actor *actor) {
     send(actor);
 }
 
-static void open_burst(mu_actor *actor, mu_burst_kind *kind, uint64_t tag, uint32_t key) {
-    mu_bursts *bursts = &actor->bursts;
-    bursts->kind = kind;
-    bursts->open = mu_burst_pool_take(&bursts->pool, kind, tag, key);
-    bursts->reshapes = mu_counter_read(&mu_device_get_counters(actor->device)->burst_reshapes);
+static uint64_t mix(uint64_t hash, uint64_t more) {
+    hash = (hash ^ more) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
 }
 
-/* What a burst that begins with the task is recognised by when its graph is submitted again. */
-static uint64_t tag_of(const muster_run *run, uint32_t node) {
-    uint64_t tag = ((uint64_t)(uintptr_t)run->graph + node) * UINT64_C(0x9e3779b97f4a7c15);
-    return tag ? tag : 1;
+/* Of what a dispatch is given: its buffers' ranges and its values, as far as these are numbers. */
+static uint64_t content_of(const muster_run *run, const mu_node *node) {
+    const muster_graph *graph = run->graph;
+    uint64_t hash = node->parameter_count;
+    for (uint32_t i = 0; i < node->access_count; i++) {
+        const mu_access *access = &graph->accesses[node->access_first + i];
+        hash = mix(mix(hash, (uintptr_t)graph->buffers[access->buffer].buffer), access->low);
+    }
+    for (uint32_t i = 0; i < node->parameter_count; i++) {
+        const mu_parameter *p = &graph->parameters[node->parameter_first + i];
+        uint64_t value = 0;
+        if (p->bytes && p->bytes <= sizeof value) memcpy(&value, run->values->data + p->index, p->bytes);
+        hash = mix(hash, value);
+    }
+    return hash;
+}
+
+static void open_burst(mu_actor *actor, mu_burst_kind *kind, const mu_task *first, uint32_t key) {
+    mu_bursts *bursts = &actor->bursts;
+    const muster_run *run = mu_run_at(actor->runtime, first->run);
+    mu_burst_sign sign = {.tag = mix((uintptr_t)run->graph, first->node) | 1,
+                          .content = content_of(run, &run->graph->nodes[first->node]),
+                          .key = key};
+    bursts->kind = kind;
+    bursts->open = mu_burst_pool_take(&bursts->pool, kind, &sign);
+    bursts->reshapes = mu_counter_read(&mu_device_get_counters(actor->device)->burst_reshapes);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- chains -- */
@@ -148,7 +168,7 @@ muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launc
             return MUSTER_OK;
         }
         uint32_t key = mu_launch_key(launch->function, launch->grid, launch->block, launch->dynamic_shared_bytes);
-        open_burst(actor, kind, tag_of(mu_run_at(actor->runtime, task->run), task->node), key);
+        open_burst(actor, kind, task, key);
     }
     uint32_t node = bursts->plan.current ? bursts->plan.nodes[bursts->plan.at - 1] : bursts->count;
     muster_status status = mu_burst_set(bursts->open, node, launch, error);
@@ -313,8 +333,7 @@ void mu_bursts_plan(mu_actor *actor) {
     if (!kind || (forced && ends_here(actor))) return;
     bursts->plan_after = 0;
     if (bursts->open) mu_bursts_flush(actor); /* a chain that gives way */
-    const mu_task *first = bursts->plan.tasks[0];
-    open_burst(actor, kind, tag_of(mu_run_at(actor->runtime, first->run), first->node), keys[0]);
+    open_burst(actor, kind, bursts->plan.tasks[0], keys[0]);
     bursts->plan.count = mu_burst_capacity(bursts->open);
     if (bursts->plan.count > count) bursts->plan.count = count;
     bursts->plan.at = 0;

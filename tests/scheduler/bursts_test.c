@@ -496,6 +496,30 @@ static void a_graph_submitted_again_is_encoded_once(void **state) {
     }
 }
 
+/* Graphs built anew over buffers of their own, in turns: a burst is chosen that holds the same buffers, and there are soon enough of them. */
+static void graphs_over_the_same_buffers_find_bursts_that_hold_them(void **state) {
+    (void)state;
+    enum { JOBS = 256, SETS = 5, ROUNDS = 40 };
+    fixture fixture;
+    fixture_open(&fixture, 1);
+    muster_buffer *buffers[SETS];
+    for (uint32_t s = 0; s < SETS; s++) buffers[s] = ranges_of(&fixture, JOBS);
+    uint64_t fewest = UINT64_MAX;
+    for (uint32_t r = 1; r <= ROUNDS; r++) {
+        uint64_t before = counter(&fixture, "burst_updates");
+        for (uint32_t s = 0; s < SETS; s++) {
+            muster_graph *graph = fixture_graph(&fixture);
+            for (uint32_t j = 0; j < JOBS; j++) add(&fixture, graph, buffers[s], j, 3, j);
+            run_held(&fixture, graph, JOBS);
+            muster_graph_destroy(graph);
+        }
+        uint64_t updates = counter(&fixture, "burst_updates") - before;
+        if (updates < fewest) fewest = updates;
+    }
+    assert_true(fewest < SETS * JOBS / 3);
+    fixture_close(&fixture);
+}
+
 /* Sixteen shapes of launch in random order, independent: each goes to a node of its shape. */
 static void mixed_launches_find_nodes_of_their_kind(void **state) {
     (void)state;
@@ -752,6 +776,7 @@ int main(void) {
         cmocka_unit_test(a_refused_burst_is_sent_to_where_its_data_was),
         cmocka_unit_test(a_program_that_goes_takes_no_launch_of_its_twin),
         cmocka_unit_test(a_graph_submitted_again_is_encoded_once),
+        cmocka_unit_test(graphs_over_the_same_buffers_find_bursts_that_hold_them),
         cmocka_unit_test(mixed_launches_find_nodes_of_their_kind),
         cmocka_unit_test(kinds_are_chosen_by_what_they_cost),
         cmocka_unit_test(kinds_in_launch_order_are_chosen_by_their_size),
