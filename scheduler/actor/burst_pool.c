@@ -27,6 +27,8 @@ enum { CHAINS = 7, ORDER_BEGIN = 11, ORDER_END = 15 };
 enum { GRAPH_NS = 2300, BRANCH_NS = 1200, NODE_NS = 530 };
 /* The same in launch order: a kernel begins every 370 ns in one chain, every 233 in eight. */
 enum { ORDER_GRAPH_NS = 1000, ORDER_BRANCH_NS = 700, ORDER_NODE_NS = 215, ORDER_ALONE_NS = 155 };
+/* Kernels that run together at most, on every device of compute capability 9.0. */
+enum { RESIDENT_KERNELS = 128 };
 /* A launch by itself, and a node that is given the empty kernel. */
 enum { LAUNCH_NS = 3300, EMPTYING_NS = 1500 };
 /* Shorter branches cost the worker more than they give the device, unless kernels take long; so do shorter bursts in launch order, while
@@ -165,12 +167,18 @@ static uint64_t chain_cost_ps(const struct shape *shape, uint32_t ns, uint32_t f
     return (GRAPH_NS + BRANCH_NS * (uint64_t)shape->branches + device_ns) * 1000 / capacity_of(shape);
 }
 
-/* Nanoseconds in launch order: kernels begin one after the other, while there is room, and the last one runs to its end. */
+/* So many of `launches` run one after the other in launch order. */
+static uint32_t order_rounds(uint32_t launches, uint32_t fit) {
+    uint32_t together = fit < RESIDENT_KERNELS ? fit : RESIDENT_KERNELS;
+    return (launches + together - 1) / together;
+}
+
+/* Nanoseconds in launch order: kernels begin one after the other, as far as there is room, and the last one runs to its end. */
 static uint64_t order_cost_ns(const struct shape *shape, uint32_t launches, uint32_t ns, uint32_t fit) {
-    uint64_t begin_ns = ORDER_NODE_NS + ORDER_ALONE_NS / shape->branches, room_ns = ns / fit;
     uint64_t graph_ns = ORDER_GRAPH_NS + ORDER_BRANCH_NS * (uint64_t)shape->branches;
-    return graph_ns + begin_ns * (capacity_of(shape) - launches + 1) +
-           (launches - 1) * (begin_ns > room_ns ? begin_ns : room_ns) + ns;
+    uint64_t begin_ns = (ORDER_NODE_NS + ORDER_ALONE_NS / shape->branches) * (uint64_t)capacity_of(shape);
+    uint64_t room_ns = (order_rounds(launches, fit) - 1) * (uint64_t)ns;
+    return graph_ns + (begin_ns > room_ns ? begin_ns : room_ns) + ns;
 }
 
 static uint64_t order_cost_ps(const struct shape *shape, uint32_t ns, uint32_t fit) {
@@ -332,7 +340,7 @@ static void reckon(mu_burst_sample *sample, const struct shape *shape, bool chai
         sample->rounds = count;
     } else {
         sample->launching_ns = order_cost_ns(shape, count, 0, 1) + (busy ? 0 : IDLE_ORDER_NS);
-        sample->rounds = (count + fit - 1) / fit;
+        sample->rounds = order_rounds(count, fit);
     }
 }
 

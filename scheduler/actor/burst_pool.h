@@ -83,7 +83,7 @@ uint32_t mu_burst_kind_branches(const mu_burst_pool *pool, const mu_burst_kind *
 mu_burst_kind *mu_burst_pool_chain(mu_burst_pool *pool, uint32_t limit);
 /* The kind that serves `count` independent launches best, where each takes `ns` (0: not known, which says "next to nothing") and so many fit
  * the device together; `more`: others follow, so that a chain would be filled up. NULL: a chain does, or a launch by itself. In launch
- * order, a kind that serves best for 0 ns serves best whatever they take. */
+ * order, a kind that serves best for 0 ns serves best whatever they take, but for a few microseconds where some fill the device. */
 mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint32_t ns, uint32_t fit, bool more);
 /* In launch order: a kind of more than `count` launches, where running all of these together, and nothing on the other nodes, is quicker than
  * several bursts one after the other. NULL: there is none. */
