@@ -37,7 +37,7 @@ enum { SHORT_BRANCH = 4, SHORT_ORDER = 8 };
 /* Two timed events cost as much as a launch and a half, and a chain may be the slower way: measured once in so many looks. With less than
  * so many tasks in flight the device may wait for the launch itself, for so long. In launch order that is not divided by the number of
  * kernels, and less is taken off: what decides there is whether they take tens of microseconds. */
-enum { SAMPLE_EVERY = 256, BUSY_TASKS = 64, IDLE_LAUNCH_NS = 30000, IDLE_ORDER_NS = 10000 };
+enum { SAMPLE_EVERY = 256, SAMPLE_SOON = 16, BUSY_TASKS = 64, IDLE_LAUNCH_NS = 30000, IDLE_ORDER_NS = 10000 };
 /* What is made beyond the start may take this part of the budget: a job that needs nearly all of it must still fit. */
 enum { GROWTH_PART = 1024, GROWTH_STEP_BYTES = 8 << 20 };
 
@@ -376,10 +376,14 @@ void mu_burst_pool_sampled(mu_actor *actor, mu_burst_sample *sample) {
     }
 }
 
+/* What disturbs a measurement adds to it, so less is believed sooner than more; what is far from what was known is measured again soon. */
 static void learn(mu_burst_known *known, const mu_burst_sample *sample, uint64_t elapsed_ns) {
     uint64_t each = elapsed_ns > sample->launching_ns ? (elapsed_ns - sample->launching_ns) / sample->rounds : 0;
-    if (each > UINT32_MAX) each = UINT32_MAX;
-    if (known->ns) each = known->ns - known->ns / 4 + each / 4;
+    if (each > UINT32_MAX / 4) each = UINT32_MAX / 4;
+    uint64_t before = known->ns, most = 3 * before + 1000;
+    if ((each > 2 * before + 1000 || 2 * each + 1000 < before) && known->looks > SAMPLE_SOON)
+        known->looks = SAMPLE_SOON;
+    if (before) each = each < before ? (before + each) / 2 : before - before / 4 + (each < most ? each : most) / 4;
     known->ns = each ? (uint32_t)each : 1;
 }
 
