@@ -130,7 +130,7 @@ muster_status mu_lane_synchronize(mu_device *device, mu_lane lane, muster_error 
 /* A number in host memory that the device writes: an end is seen by reading it, without a call to the driver, some 0.5 us sooner than by
  * an event. Sending costs 0.8 to 2.7 us, an event 0.2. Each is created, sent and destroyed by the worker. */
 typedef struct mu_signal mu_signal;
-/* *signal is NULL when driver or device cannot do it. OUT_OF_HOST_MEMORY, or the device's loss. */
+/* *signal is NULL when driver or device cannot do it, or there is no pinned memory. The device's loss. */
 muster_status mu_signal_create(mu_device *device, mu_signal **signal, muster_error *error);
 void mu_signal_destroy(mu_device *device, mu_signal *signal); /* NULL is ignored; nothing may be on its way */
 /* The value is there, and what came before it on `lane` has ended, from some moment on. False: it was refused; the loss of the device

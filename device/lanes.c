@@ -124,8 +124,7 @@ muster_status mu_signal_create(mu_device *device, mu_signal **signal, muster_err
     void *made;
     *signal = NULL;
     if (!device->driver->stream_write_value32) return MUSTER_OK;
-    muster_status status = mu_pinned_alloc(device, sizeof(mu_signal), &made, error);
-    if (status) return status;
+    if (mu_pinned_alloc(device, sizeof(mu_signal), &made, error)) return mu_device_alive(device, error);
     atomic_init(&((mu_signal *)made)->value, 0);
     *signal = made;
     return MUSTER_OK;

@@ -330,6 +330,10 @@ static void test_signals_are_sent_where_the_driver_can(void **state) {
     assert_false(mu_device_is_lost(device));
     assert_int_equal(mu_signal_value(signal), 7);
     mu_signal_destroy(device, signal);
+    fake->fail_entry_code[FAKE_mem_host_alloc] = CUDA_ERROR_OUT_OF_MEMORY;
+    assert_int_equal(mu_signal_create(device, &none, NULL), MUSTER_OK);
+    assert_null(none);
+    fake->fail_entry_code[FAKE_mem_host_alloc] = CUDA_SUCCESS;
     fake->table.stream_write_value32 = NULL;
     assert_int_equal(mu_signal_create(device, &none, NULL), MUSTER_OK);
     assert_null(none);
