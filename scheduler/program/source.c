@@ -21,25 +21,33 @@ static bool in_a_word(char c) {
            c == '.';
 }
 
-static bool starts_with_word(const char *text, size_t bytes, const char *word) {
-    size_t length = strlen(word);
-    return bytes >= length && memcmp(text, word, length) == 0 && (bytes == length || !in_a_word(text[length]));
-}
-
 /* Whether the word that ends before `at` is ".ptr": then a state space describes a parameter, and declares nothing. */
 static bool follows_ptr(const char *ptx, const char *at) {
     while (at > ptx && (at[-1] == ' ' || at[-1] == '\t' || at[-1] == '\n' || at[-1] == '\r')) at--;
     return at - ptx >= 4 && memcmp(at - 4, ".ptr", 4) == 0;
 }
 
-/* A state space as a word of its own declares something; in an instruction it is part of one ("ld.global.u32"). */
-bool mu_ptx_has_variables(const char *ptx, size_t bytes) {
+/* Whether one of the directives from `at` to `stop`, which may be written without blanks between them, declares something. */
+static bool declares(const char *ptx, const char *at, const char *stop) {
     static const char *const spaces[] = {".global", ".const", ".texref", ".samplerref", ".surfref"};
-    const char *end = ptx + bytes;
-    for (const char *at = ptx; (at = memchr(at, '.', (size_t)(end - at))); at++) {
-        if (at > ptx && in_a_word(at[-1])) continue;
+    while (at < stop) {
+        const char *next = memchr(at + 1, '.', (size_t)(stop - at - 1));
+        if (!next) next = stop;
         for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
-            if (starts_with_word(at, (size_t)(end - at), spaces[i]) && !follows_ptr(ptx, at)) return true;
+            if (strlen(spaces[i]) == (size_t)(next - at) && !memcmp(at, spaces[i], (size_t)(next - at)) &&
+                !follows_ptr(ptx, at))
+                return true;
+        at = next;
+    }
+    return false;
+}
+
+/* A state space among directives declares something; in an instruction it comes behind its name ("ld.global.u32"). */
+bool mu_ptx_has_variables(const char *ptx, size_t bytes) {
+    const char *end = ptx + bytes, *stop;
+    for (const char *at = ptx; (at = memchr(at, '.', (size_t)(end - at))); at = stop) {
+        for (stop = at; stop < end && in_a_word(*stop);) stop++;
+        if ((at == ptx || !in_a_word(at[-1])) && declares(ptx, at, stop)) return true;
     }
     return false;
 }

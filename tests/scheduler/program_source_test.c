@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/digest.h"
 #include "device/sim/sim.h"
+#include "scheduler/program/source.h"
 #include "tests/cache/scratch.h"
 #include "tests/scheduler/fixture.h"
 
@@ -443,6 +444,38 @@ static void every_allocation_of_a_program_may_fail(void **state) {
         }
 }
 
+static void declarations_of_variables_are_seen(void **state) {
+    (void)state;
+    static const char *const with[] = {
+        ".global .align 4 .u32 count;",
+        ".visible .global .u32 count;",
+        "\n.const\t.f32 table[4];",
+        ".global.align 4 .u32 count;",
+        ".visible.global.align 4 .b8 counts[64];",
+        ".extern.const .b8 table[];",
+        "{ .reg .b32 %r<2>; }\n.global.texref image;",
+        ".texref image;",
+        ".global",
+    };
+    static const char *const without[] = {
+        "",
+        ".",
+        "ld.global.u32 %r1, [%rd1];",
+        "ld.const.u32 %r1, [table];\nst.volatile.global.u32 [%rd1], %r1;",
+        ".param .u64 .ptr .global .align 16 input",
+        ".param.u64.ptr.global.align 16 input",
+        ".param .u64 .ptr\n.const input",
+        "$L.global: add.f32 %f1, %f2, 0f00000000;",
+        ".globally .constant .version 7.0",
+        ".target sm_70, texmode_independent\n.reg.b32 %r;",
+    };
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++)
+        if (!mu_ptx_has_variables(with[i], strlen(with[i]))) fail_msg("\"%s\" declares a variable", with[i]);
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        if (mu_ptx_has_variables(without[i], strlen(without[i]))) fail_msg("\"%s\" declares none", without[i]);
+    assert_false(mu_ptx_has_variables(".global", 6)); /* no further than it reaches */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lowering_writes_for_each_architecture_once),
@@ -455,6 +488,7 @@ int main(void) {
         cmocka_unit_test(a_device_that_lacks_a_feature_is_named),
         cmocka_unit_test(wrong_descriptors_are_refused),
         cmocka_unit_test(images_are_checked),
+        cmocka_unit_test(declarations_of_variables_are_seen),
         cmocka_unit_test(every_allocation_of_a_program_may_fail),
     };
     setenv("MUSTER_CACHE_DIR", "", 1); /* never the user's own */
