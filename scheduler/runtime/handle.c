@@ -57,7 +57,7 @@ static const char *tag_name(mu_tag tag) {
         case MU_TAG_GRAPH: return "a graph";
         case MU_TAG_RUN: return "a run";
     }
-    return "not a handle of Muster";
+    return "not a handle of Muster, or was destroyed";
 }
 
 muster_status mu_handle_check(const void *object, mu_tag tag, const muster_runtime *runtime, const char *name,

@@ -161,6 +161,9 @@ static void handles_of_another_type_are_refused(void **state) {
           muster_graph_fill((muster_graph *)own.buffer, own.buffer, 0, 4, 0, 4, NULL, &reported));
     FAILS(MUSTER_INVALID_HANDLE, "", muster_device_get_info((muster_runtime *)own.run, 0, &info, &reported));
     FAILS(MUSTER_INVALID_HANDLE, "", muster_runtime_destroy((muster_runtime *)own.run, 0, &reported));
+    uint64_t anything[16] = {0}; /* as memory is of which the handle was destroyed */
+    FAILS(MUSTER_INVALID_HANDLE, "not a handle|destroyed",
+          muster_runtime_destroy((muster_runtime *)anything, 0, &reported));
 }
 
 /* After all of that both runtimes still work. */
