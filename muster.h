@@ -565,8 +565,8 @@ MUSTER_API muster_status muster_host_free(muster_runtime *runtime, void *pointer
 
 /* Pins the application's own memory until it is unregistered, for all devices of the runtime: 70 ms a GiB. The driver pins whole pages.
  * Register memory before making buffers of it. Blocks.
- * Errors: INVALID_ARGUMENT (NULL, 0 bytes); INVALID_STATE: it overlaps memory that is pinned already; BUSY: a buffer lies in it;
- * OUT_OF_HOST_MEMORY. */
+ * Errors: INVALID_ARGUMENT (NULL, 0 bytes, memory that is not mapped); INVALID_STATE: it overlaps memory that is pinned already; BUSY: a
+ * buffer lies in it; OUT_OF_HOST_MEMORY. */
 MUSTER_API muster_status muster_host_register(muster_runtime *runtime, void *pointer, uint64_t bytes,
                                               muster_error *error);
 

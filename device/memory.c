@@ -224,6 +224,11 @@ muster_status mu_host_register(mu_device *device, void *pointer, uint64_t bytes,
         status = mu_device_refuse(
             device, MUSTER_INVALID_STATE, error,
             "%" PRIu64 " bytes of host memory at %p are registered already; unregister them first", bytes, pointer);
+    else if (code == CUDA_ERROR_INVALID_VALUE)
+        status = mu_device_refuse(device, MUSTER_INVALID_ARGUMENT, error,
+                                  "cuMemHostRegister refuses the %" PRIu64
+                                  " bytes of host memory at %p; pass memory that is mapped and can be written",
+                                  bytes, pointer);
     else if (code != CUDA_SUCCESS)
         status = mu_device_fail_as(device, code == CUDA_ERROR_OUT_OF_MEMORY ? MUSTER_OUT_OF_HOST_MEMORY : MUSTER_OK,
                                    code, error, "cuMemHostRegister of %" PRIu64 " bytes at %p", bytes, pointer);

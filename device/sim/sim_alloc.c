@@ -1,5 +1,6 @@
 /* Device allocations, pinned and registered host memory, and what is known about a pointer. */
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "device/sim/sim_code.h"
@@ -96,6 +97,12 @@ CUresult sim_do_mem_free_host(sim_driver *driver, void *pointer) {
     return code;
 }
 
+/* Of memory that is mapped, msync with MS_ASYNC has nothing to do and looks at no page: only whether it is mapped. */
+static bool is_mapped(uint64_t low, uint64_t high) {
+    low -= low % (uint64_t)sysconf(_SC_PAGESIZE);
+    return msync((void *)(uintptr_t)low, high - low, MS_ASYNC) == 0;
+}
+
 CUresult sim_do_mem_host_register(sim_driver *driver, void *pointer, size_t bytes, unsigned int flags) {
     sim_context *context;
     CUresult code = sim_current(driver, &context);
@@ -104,6 +111,7 @@ CUresult sim_do_mem_host_register(sim_driver *driver, void *pointer, size_t byte
     uint64_t low = (uintptr_t)pointer, high;
     if (!pointer || !bytes || flags & ~known || __builtin_add_overflow(low, bytes, &high))
         return CUDA_ERROR_INVALID_VALUE;
+    if (!is_mapped(low, high)) return CUDA_ERROR_INVALID_VALUE;
     if (sim_table_overlap(driver->memory, low, high)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     return sim_block_register(driver->heap, context, pointer, bytes, !(flags & CU_MEMHOSTREGISTER_READ_ONLY))
                ? CUDA_SUCCESS

@@ -1,5 +1,7 @@
 /* Device and host memory, copies and fills. */
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/conformance/conformance.h"
 
@@ -112,6 +114,23 @@ static void test_a_pageable_destination_is_complete_at_return(void **state) {
     assert_int_equal(value, read_word(word));
     assert_true(value != 0);
     release_memory(word);
+}
+
+static void test_memory_that_is_not_mapped_cannot_be_registered(void **state) {
+    (void)state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    assert_code(DRIVER->mem_host_register((void *)(uintptr_t)1, 64, 0), CUDA_ERROR_INVALID_VALUE);
+    unsigned char *pages = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    assert_int_equal(munmap(pages + page, page), 0);
+    assert_true(DRIVER->mem_host_register(pages, 3 * page, 0) != CUDA_SUCCESS);
+    assert_success(DRIVER->mem_host_register(pages, page, 0));
+    assert_success(DRIVER->mem_host_unregister(pages));
+    /* What nobody has touched is mapped. */
+    assert_success(DRIVER->mem_host_register(pages + 2 * page + 5, page - 5, 0));
+    assert_success(DRIVER->mem_host_unregister(pages + 2 * page + 5));
+    munmap(pages, page);
+    munmap(pages + 2 * page, page);
 }
 
 static void test_registered_memory_is_pinned_where_it_is(void **state) {
@@ -357,6 +376,7 @@ int run_memory_tests(void) {
         cmocka_unit_test(test_pinned_copies_run_in_stream_order),
         cmocka_unit_test(test_a_pageable_source_may_change_after_the_call),
         cmocka_unit_test(test_a_pageable_destination_is_complete_at_return),
+        cmocka_unit_test(test_memory_that_is_not_mapped_cannot_be_registered),
         cmocka_unit_test(test_registered_memory_is_pinned_where_it_is),
         cmocka_unit_test(test_kernels_reach_pinned_memory),
         cmocka_unit_test(test_fills_write_their_elements_and_no_more),

@@ -361,6 +361,9 @@ static void test_host_memory_is_pinned_and_registered(void **state) {
     mu_host_unregister(device, own);
     fake->fail_entry_code[FAKE_mem_host_register] = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     assert_int_equal(mu_host_register(device, own, sizeof own, &error), MUSTER_INVALID_STATE);
+    fake->fail_entry_code[FAKE_mem_host_register] = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(mu_host_register(device, own, sizeof own, &error), MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "64 bytes"));
     /* Both kinds of freeing may stall a busy device: counted. */
     assert_int_equal(counted(&mu_device_get_counters(device)->device_stalls), 2);
 }

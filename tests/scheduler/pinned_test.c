@@ -84,6 +84,8 @@ static void arguments_are_checked(void **state) {
     FAILS(MUSTER_INVALID_ARGUMENT, "no memory", muster_host_register(two.runtime, NULL, 1, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "no memory", muster_host_register(two.runtime, &two, 0, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "no memory", muster_host_register(two.runtime, &two, UINT64_MAX, &reported));
+    FAILS(MUSTER_INVALID_ARGUMENT, "64 bytes|mapped",
+          muster_host_register(two.runtime, (void *)(uintptr_t)1, 64, &reported));
     FAILS(MUSTER_INVALID_ARGUMENT, "NULL", muster_host_unregister(NULL, &two, &reported));
     OK(muster_host_unregister(two.runtime, NULL, &reported));
     assert_int_equal(muster_host_alloc(two.runtime, 0, &pointer, NULL), MUSTER_INVALID_ARGUMENT);
