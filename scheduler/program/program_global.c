@@ -96,6 +96,7 @@ static muster_status find_range(mu_actor *actor, const setting *all, mu_address 
     return MUSTER_OK;
 }
 
+/* When it fails with an event, the copy is on the lane all the same, and nothing will say when it has ended. */
 static muster_status start_copy(mu_actor *actor, const setting *all, mu_event *event, muster_error *error) {
     mu_address address;
     muster_status status = find_range(actor, all, &address, error);
@@ -103,13 +104,12 @@ static muster_status start_copy(mu_actor *actor, const setting *all, mu_event *e
     mu_event made;
     if ((status = mu_event_create(actor->device, &made, error))) return status;
     status = mu_copy_to_device(actor->device, MU_LANE_DISPATCH, address, all->data, all->bytes, error);
-    if (!status) status = mu_event_record(actor->device, MU_LANE_DISPATCH, made, error);
     if (status) {
         mu_event_destroy(actor->device, made);
         return status;
     }
     *event = made;
-    return MUSTER_OK;
+    return mu_event_record(actor->device, MU_LANE_DISPATCH, made, error);
 }
 
 static void set_on_device(mu_actor *actor, mu_call *call) {
@@ -127,11 +127,15 @@ static void set_on_device(mu_actor *actor, mu_call *call) {
             return;
         }
     }
-    if (one->event && !actor->lost) mu_event_destroy(actor->device, one->event);
     if (one->status) {
         one->error.device = actor->index;
-        if (muster_status_recovery(one->status) == MUSTER_RECOVERY_DEVICE_LOST) mu_actor_lose(actor, &one->error);
+        /* With a copy under way whose end cannot be seen: losing the device waits for it, and the caller's bytes are free then. */
+        if (one->event || muster_status_recovery(one->status) == MUSTER_RECOVERY_DEVICE_LOST) {
+            mu_actor_lose(actor, &one->error);
+            one->status = mu_error_copy(&one->error, &actor->loss);
+        }
     }
+    if (one->event && !actor->lost) mu_event_destroy(actor->device, one->event);
     finish(all);
 }
 

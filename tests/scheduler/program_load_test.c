@@ -1,4 +1,5 @@
 /* When programs are loaded, and variables that are set on every device. */
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -381,6 +382,38 @@ static void runs_of_other_programs_do_not_matter(void **state) {
     fixture_close(&fixture);
 }
 
+/* The device may be reading the caller's memory, which may be pinned, and nothing will say when it has done so: it is lost, and
+ * drained, before the call returns. The other device has the value. */
+static void a_copy_whose_end_cannot_be_seen_loses_the_device(void **state) {
+    (void)state;
+    static const char *const entries[] = {"event_record", "event_query"};
+    for (int i = 0; i < 2; i++) {
+        char plan[200], spec[FIXTURE_SPEC_BYTES];
+        uint64_t nth = 0;
+        for (int round = 0; round < 2; round++) {
+            snprintf(plan, sizeof plan,
+                     "[{\"entry\": \"%s\", \"device\": 0, \"nth\": %" PRIu64 ", \"code\": \"INVALID_VALUE\"}]",
+                     entries[i], round ? nth : UINT32_MAX);
+            fixture_planned_spec(1 + (uint32_t)round, plan, spec);
+            const muster_config config = {.struct_size = sizeof config, .sim = spec};
+            fixture fixture = {0};
+            fixture_open_with(&fixture, 1 + (uint32_t)round, &config);
+            OK(muster_program_from_ptx(fixture.runtime, variables, 0, "variables", &fixture.program, &reported));
+            const uint64_t offset = 41;
+            if (!round) nth = mu_sim_calls(fixture_driver(&fixture), entries[i]) + 1;
+            OK(muster_program_set_global(fixture.program, "offset", 0, &offset, 8, 0, &reported));
+            muster_buffer *buffer = fixture_buffer(&fixture, 64, NULL);
+            muster_graph *graph = fixture_graph(&fixture);
+            add_show(&fixture, graph, buffer, 0);
+            muster_run *run = fixture_submit(&fixture, graph);
+            muster_status status = muster_run_wait(run, fixture_wait_ns, &reported);
+            assert_int_equal(status, round ? MUSTER_DEVICE_LOST : MUSTER_OK);
+            if (round) expect_on(&fixture, 1, (shown){3, 0, 41});
+            fixture_close(&fixture);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_busy_device_loads_when_it_is_idle),
@@ -394,6 +427,7 @@ int main(void) {
         cmocka_unit_test(a_new_program_starts_with_its_own_values),
         cmocka_unit_test(wrong_ranges_and_names_are_refused),
         cmocka_unit_test(setting_waits_for_the_runs_before),
+        cmocka_unit_test(a_copy_whose_end_cannot_be_seen_loses_the_device),
         cmocka_unit_test(runs_of_other_programs_do_not_matter),
     };
     setenv("MUSTER_CACHE_DIR", "", 1); /* never the user's own */
