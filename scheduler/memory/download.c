@@ -158,14 +158,18 @@ static void unclaim(mu_piece *piece) {
 
 /* -------------------------------------------------------------------------------------------------------- downloads -- */
 
-static muster_status start_direct(mu_actor *actor, mu_download *download, const mu_piece *piece, void *to,
-                                  mu_address from, muster_error *error) {
+/* Some of the rows of a copy that failed may be on the lane, where they write to the host memory: it ends behind them. */
+static muster_status start_direct(mu_actor *actor, mu_download *download, mu_piece *piece, void *to, mu_address from,
+                                  muster_error *error) {
     /* Before the copy: one whose end could not be seen must not be started. */
-    muster_status status = download->event ? MUSTER_OK : mu_event_create(actor->device, &download->event, error);
+    if (!download->event && mu_event_create(actor->device, &download->event, error)) return error->status;
     const mu_rows rows = {mu_area_width(&piece->area), piece->area.rows, piece->area.pitch, piece->area.pitch};
-    if (!status) status = mu_rows_to_host(actor->device, MU_LANE_DOWNLOAD, to, from, &rows, error);
-    if (!status) download->behind = true;
-    return status;
+    muster_status status = mu_rows_to_host(actor->device, MU_LANE_DOWNLOAD, to, from, &rows, error);
+    if (status && (rows.count <= 1 || muster_status_recovery(status) == MUSTER_RECOVERY_DEVICE_LOST)) return status;
+    if (status && !download->failure.status) download->failure = *error;
+    piece->is_ended = status != MUSTER_OK;
+    download->behind = true;
+    return MUSTER_OK;
 }
 
 static muster_status start_copy(mu_actor *actor, mu_download *download, mu_piece *piece, muster_error *error) {
@@ -264,7 +268,7 @@ void mu_download_end(mu_actor *actor, mu_download *download, mu_download_note no
         mu_coherence *table = &piece->buffer->coherence;
         mu_coherence_lock(table);
         unclaim(piece);
-        bool arrived = !piece->is_staged || !piece->staged.status;
+        bool arrived = piece->is_staged ? !piece->staged.status : !piece->is_ended;
         /* Out of host memory: just not remembered. */
         if (arrived && note == MU_NOTE_ARRIVED) mu_coherence_copied_area(table, &piece->area, MUSTER_ANY_DEVICE, 0);
         if (arrived && note == MU_NOTE_UNCHANGED) note_unchanged(actor, piece);

@@ -21,7 +21,7 @@ struct mu_piece {
     mu_instance *instance; /* pinned */
     mu_piece *copied_next; /* among the buffer's pieces that are being copied; under its table's lock */
     bool is_staged;        /* to pageable memory */
-    bool is_ended;         /* staged, and failed: what of it is on the lane is waited for */
+    bool is_ended;         /* failed: what of it is on the lane is waited for */
     mu_staged_copy staged;
 };
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -554,6 +555,51 @@ static void memory_stays_under_the_rows_before_one_that_failed(void **state) {
     for (uint64_t seed = 0; seed < 8; seed++) bring_columns(seed, true, calls);
 }
 
+/* Rows too far apart for one call of the driver's go to pinned memory one by one, and the second is refused. The first is on the lane,
+ * which the device has not begun with: until it has, the run must not end, for the host memory is the application's then. */
+static void host_memory_stays_under_the_rows_before_one_that_failed(void **state) {
+    (void)state;
+    if (on_cuda()) skip();
+    const shape s = {.pitch = 1U << 29,
+                     .width = 16,
+                     .rows = 2,
+                     .words = (1U << 29) + 16,
+                     .threads = 16,
+                     .slices = 1,
+                     .range_words = (1U << 29) + 16};
+    const uint64_t bytes = 4 * (uint64_t)s.words;
+    uint32_t *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(host, MAP_FAILED);
+    char spec[FIXTURE_SPEC_BYTES];
+    fixture_planned_spec(1, "[{\"entry\": \"memcpy_dtoh_async\", \"nth\": 2, \"code\": \"INVALID_VALUE\"}]", spec);
+    machine m;
+    muster_arg args[10];
+    open_machine(&m, 1, spec, 0);
+    OK(muster_host_register(m.fixture.runtime, host, bytes, &reported));
+    muster_buffer *out = fixture_buffer(&m.fixture, bytes, host), *in = fixture_buffer(&m.fixture, bytes, NULL);
+    muster_graph *graph = fixture_graph(&m.fixture), *home = fixture_graph(&m.fixture);
+    muster_dispatch dispatch = mix_columns(&m, &s, args, out, in, (mixture){.keep = false}, 0);
+    fixture_add(graph, &dispatch);
+    fixture_run(&m.fixture, graph);
+    OK(muster_graph_read_back(home, out, 0, 0, NULL, &reported));
+    fixture_hold(&m.fixture, 0, true);
+    muster_run *run = fixture_submit(&m.fixture, home);
+    for (int i = 0; i < 100; i++) mu_actors_pass(m.fixture.runtime);
+    assert_int_equal(mu_sim_calls(fixture_driver(&m.fixture), "memcpy_dtoh_async"), 2);
+    assert_int_equal(muster_run_wait(run, 0, &reported), MUSTER_TIMEOUT);
+    fixture_hold(&m.fixture, 0, false);
+    FAILS(MUSTER_TRANSFER_FAILED, "", muster_run_wait(run, fixture_wait_ns, &reported));
+    muster_run_destroy(run);
+    /* The content is where it was. */
+    fixture_run(&m.fixture, home);
+    for (uint32_t x = 0; x < s.width; x++) {
+        assert_int_equal(host[x], x);
+        assert_int_equal(host[s.pitch + x], x + 7);
+    }
+    fixture_close(&m.fixture);
+    munmap(host, bytes);
+}
+
 /* Two jobs of which the second reads across the columns of the first, and their results read home, while one allocation fails. */
 static muster_status run_short_of_memory(const machine *m, const shape *s, muster_buffer *out, muster_buffer *in,
                                          uint64_t nth, bool *hit) {
@@ -697,6 +743,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(volumes_run_in_waves),
         cmocka_unit_test(only_the_columns_of_a_failed_shard_are_lost),
         cmocka_unit_test(memory_stays_under_the_rows_before_one_that_failed),
+        cmocka_unit_test(host_memory_stays_under_the_rows_before_one_that_failed),
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(what_cannot_be_is_refused_with_numbers),
         cmocka_unit_test(different_pitches_are_bounded),
