@@ -125,8 +125,9 @@ enum {
 #define MU_STEAL_LOOK_NS 500000u
 /* A futex wake costs the waker 2 us and the sleeper runs 27 us later: spinning for about one such wake pays. */
 #define MU_SPIN_NS 30000u
-/* So many times that while the device has work: 64 kernels of 20 us that overlap are through after 80 us. */
-#define MU_SPIN_IN_FLIGHT 4u
+/* So many times that while the device has work, for 64 kernels of 20 us that overlap are through after 80 us; and where a pause just before
+ * was ended within that time: an application that sets the arguments of its next graph takes as long. */
+#define MU_SPIN_LONGER 4u
 /* A thread that waits for a run looks so many times as long as a worker does before it sleeps. */
 #define MU_WAIT_SPINS 3u
 /* A parked worker with work in flight looks at the device so often that it takes this part of a core in the long run, and after a rest up

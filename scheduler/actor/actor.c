@@ -517,31 +517,45 @@ static void run_deferred(mu_actor *actor) {
     }
 }
 
+/* How long to look around before sleeping. What was just enqueued mostly ends soon, and parked it would be seen a timed wake later. */
+static uint64_t patience_ns(const mu_actor *actor, bool longer) {
+    uint64_t spin_ns = actor->runtime->config.spin_ns;
+    if (!longer) return spin_ns;
+    return spin_ns < UINT64_MAX / MU_SPIN_LONGER ? MU_SPIN_LONGER * spin_ns : UINT64_MAX;
+}
+
+/* Mail is what there will be, or an end. */
+static void spin(const mu_actor *actor, bool in_flight) {
+    bool told = !in_flight || actor->timeline.signalled == actor->timeline.complete + 1;
+    uint32_t looks = told ? IDLE_LOOKS : 1;
+    do mu_spin_pause();
+    while (--looks && !mu_mailbox_has_mail(&actor->mailbox) && !mu_timeline_is_signalled(&actor->timeline));
+}
+
 /* Nothing to do now: look around for a while, then sleep; with work in flight only until the next look. */
 static void rest(mu_actor *actor, uint64_t *idle_since_ns) {
     uint64_t now = mu_now_ns();
     if (!*idle_since_ns) *idle_since_ns = now;
-    uint64_t spin_ns = actor->runtime->config.spin_ns;
+    uint64_t idle_ns = now - *idle_since_ns;
     bool in_flight = actor->retired + 1 < actor->timeline.open;
-    /* What was just enqueued mostly ends soon, and parked it would be seen a timed wake later. */
-    if (in_flight) spin_ns = spin_ns < UINT64_MAX / MU_SPIN_IN_FLIGHT ? MU_SPIN_IN_FLIGHT * spin_ns : UINT64_MAX;
-    if (now - *idle_since_ns < spin_ns) {
-        /* Mail is what there will be, or the end of the one thing on the device. */
-        bool told = !in_flight || actor->timeline.signalled == actor->timeline.complete + 1;
-        uint32_t looks = told ? IDLE_LOOKS : 1;
-        do mu_spin_pause();
-        while (--looks && !mu_mailbox_has_mail(&actor->mailbox) && !mu_timeline_is_signalled(&actor->timeline));
+    if (idle_ns < patience_ns(actor, in_flight)) {
+        spin(actor, in_flight);
         return;
     }
-    bool waiting = actor->retired + 1 < actor->timeline.open || actor->deferred || actor->starved.first ||
-                   actor->held_tasks || actor->arrivals.first || actor->staged_arrivals || actor->retired_instances ||
-                   mu_staging_is_active(actor->staging);
+    bool waiting = in_flight || actor->deferred || actor->starved.first || actor->held_tasks || actor->arrivals.first ||
+                   actor->staged_arrivals || actor->retired_instances || mu_staging_is_active(actor->staging);
     /* A write-back that has just ended made tasks ready that waited for it. */
     if (!waiting && actor->ready.first) return;
     /* Nothing is on the device: what stalls a busy one costs nothing now. */
     if (!waiting && (mu_module_cache_collect(actor->modules) || mu_pinned_collect(actor) || mu_bursts_grow(actor)))
         return;
+    if (!waiting && idle_ns < patience_ns(actor, actor->expects_mail)) {
+        spin(actor, false);
+        return;
+    }
     mu_mailbox_park(&actor->mailbox, waiting ? mu_vigil_sleep_ns(actor, now) : MUSTER_FOREVER);
+    /* Where the next graph came so soon that looking longer would have saved waking up, the next pause is taken to be like this one. */
+    if (!waiting) actor->expects_mail = mu_now_ns() - *idle_since_ns < patience_ns(actor, true);
 }
 
 static void work(mu_actor *actor) {

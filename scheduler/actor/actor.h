@@ -136,6 +136,7 @@ struct mu_actor {
     uint32_t tasks_in_flight; /* likewise */
     uint64_t ns_in_flight;    /* what they are estimated to take; with one device, 0 */
     mu_vigil vigil;
+    bool expects_mail; /* it parked too soon the last time */
     mu_steal steal;
     mu_bursts bursts;
     mu_tally tally;     /* of launches, by shape */
