@@ -471,6 +471,19 @@ static uint64_t bucket(uint64_t bytes) {
     return power;
 }
 
+/* What the ranges of one buffer take: the whole of it, or each a place of its own, if that is more. */
+static uint64_t ranges_needed_bytes(const scenario *scenario, const sc_job *job, uint32_t buffer) {
+    const uint64_t alignment = 256;
+    uint64_t whole = bucket(scenario->buffer[buffer].bytes), apart = 0;
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < job->range_count; r++) {
+        if (job->range[r].buffer != buffer || !job->range[r].bytes) continue;
+        apart += bucket(job->range[r].bytes + alignment);
+        count++;
+    }
+    return count > 1 && apart > whole ? apart : whole;
+}
+
 static uint64_t job_needed_bytes(const scenario *scenario, const sc_job *job) {
     bool counted[SC_MAX_BUFFERS] = {false};
     uint64_t sum = job->scratch_bytes ? bucket(job->scratch_bytes) : 0;
@@ -479,7 +492,8 @@ static uint64_t job_needed_bytes(const scenario *scenario, const sc_job *job) {
         const sc_range *range = &job->range[r];
         if (!range->bytes || (counted[range->buffer] && !job->sharded)) continue;
         counted[range->buffer] = true;
-        sum += bucket(scenario->buffer[range->buffer].bytes);
+        sum += job->sharded ? bucket(scenario->buffer[range->buffer].bytes)
+                            : ranges_needed_bytes(scenario, job, range->buffer);
         if (job->sharded && range->cut == MUSTER_CUT_REDUCE) sum += bucket(range->bytes);
     }
     return sum;
