@@ -265,15 +265,31 @@ static bool next_valid(const mu_task_binding *b, mu_coherence *table, uint64_t *
     return found;
 }
 
-static void move_content(mu_task_binding *b, mu_coherence *table, const mu_instance *to, mu_instance *from,
-                         muster_status *status) {
-    for (uint64_t low = from->low, high; !*status && next_valid(b, table, &low, &high, from->high); low = high) {
+static muster_status move_content(mu_task_binding *b, mu_coherence *table, const mu_instance *to, mu_instance *from) {
+    for (uint64_t low = from->low, high; next_valid(b, table, &low, &high, from->high); low = high) {
         mu_bursts_flush(b->actor);
-        *status = mu_copy_within(b->actor->device, MU_LANE_DISPATCH, to->address + (low - to->low),
-                                 from->address + (low - from->low), high - low, b->error);
+        muster_status status = mu_copy_within(b->actor->device, MU_LANE_DISPATCH, to->address + (low - to->low),
+                                              from->address + (low - from->low), high - low, b->error);
+        if (status) return status;
         b->calls++;
         from->last_use = b->actor->timeline.open;
     }
+    return MUSTER_OK;
+}
+
+static bool overlap(const mu_instance *a, const mu_instance *b) { return a->low < b->high && b->low < a->high; }
+
+/* Copies what is valid in the device's instances that overlap `instance`, which nobody else knows of yet: until it replaces them others
+ * read theirs, and when a copy fails nothing has changed. Their list changes by this worker only. */
+static muster_status move_contents(mu_task_binding *b, mu_coherence *table, mu_instance *instance) {
+    for (mu_instance *from = table->instances[b->actor->index]; from; from = from->next) {
+        if (!overlap(from, instance)) continue;
+        instance->last_use = b->actor->timeline.open;
+        muster_status status = mu_bind_join_memory(b);
+        if (!status) status = move_content(b, table, instance, from);
+        if (status) return status;
+    }
+    return MUSTER_OK;
 }
 
 /* Takes the device's instances that overlap `instance` out of the table, chained, and puts it there. */
@@ -281,7 +297,7 @@ static mu_instance *replace(mu_coherence *table, int me, mu_instance *instance) 
     mu_instance **link = &table->instances[me], *replaced = NULL;
     while (*link) {
         mu_instance *other = *link;
-        if (other->high <= instance->low || instance->high <= other->low) {
+        if (!overlap(other, instance)) {
             link = &other->next;
             continue;
         }
@@ -307,19 +323,6 @@ static void give_up_replaced(mu_actor *actor, mu_instance *instance, mu_instance
     }
 }
 
-/* Some of the content could not be moved: all of it is still where it was. */
-static void put_back(mu_actor *actor, mu_coherence *table, mu_instance *instance, mu_instance *replaced) {
-    mu_coherence_lock(table);
-    mu_instance **link = &table->instances[actor->index];
-    while (*link != instance) link = &(*link)->next;
-    *link = instance->next;
-    while (*link) link = &(*link)->next;
-    *link = replaced;
-    mu_coherence_changed(table);
-    mu_coherence_unlock(table);
-    mu_instance_retire(actor, instance);
-}
-
 mu_bind mu_instance_make(mu_task_binding *b, const mu_access *access) {
     muster_buffer *buffer = mu_access_buffer(b, access);
     mu_coherence *table = &buffer->coherence;
@@ -338,21 +341,17 @@ mu_bind mu_instance_make(mu_task_binding *b, const mu_access *access) {
     instance->high = high;
     instance->buffer = buffer;
     mu_bursts_flush(b->actor); /* launches that it refuses go out again, to where their content is now */
+    if (move_contents(b, table, instance)) {
+        mu_instance_retire(b->actor, instance);
+        return MU_BIND_FAILED;
+    }
     mu_coherence_lock(table);
     mu_instance *replaced = replace(table, me, instance);
-    if (replaced) {
-        /* What is valid here moves in this epoch: others may read it only after that. */
-        instance->last_use = b->actor->timeline.open;
-        mu_coherence_restamp(table, low, high, me, b->actor->timeline.open);
-    }
+    /* What is valid here moves in this epoch: others may read it only after that. */
+    if (replaced) mu_coherence_restamp(table, low, high, me, b->actor->timeline.open);
     mu_coherence_unlock(table);
-    if (replaced) status = mu_bind_join_memory(b);
-    for (mu_instance *from = replaced; from; from = from->next) move_content(b, table, instance, from, &status);
-    if (!status)
-        give_up_replaced(b->actor, instance, replaced);
-    else
-        put_back(b->actor, table, instance, replaced);
-    return status ? MU_BIND_FAILED : MU_BOUND;
+    give_up_replaced(b->actor, instance, replaced);
+    return MU_BOUND;
 }
 
 mu_bind mu_scratch_make(mu_task_binding *b, mu_address *addresses) {

@@ -242,6 +242,36 @@ static void content_that_cannot_be_moved_stays_where_it_is(void **state) {
     }
 }
 
+/* The same, and while the second piece is being refused the host asks for both: it gets them from where they are. */
+static void content_that_cannot_be_moved_is_read_meanwhile(void **state) {
+    (void)state;
+    enum { BYTES = 40 << 20, APART = 3 << 20, PIECE = 4096 };
+    char spec[FIXTURE_SPEC_BYTES];
+    fixture_planned_spec(
+        1,
+        "[{\"entry\": \"memcpy_dtod_async\", \"nth\": 2, \"code\": \"INVALID_VALUE\"}, "
+        "{\"kind\": \"delay\", \"entry\": \"memcpy_dtod_async\", \"nth\": 2, \"delay_ns\": 100000000}]",
+        spec);
+    const muster_config config = {.struct_size = sizeof config, .sim = spec};
+    fixture fixture = {0};
+    fixture_open_with(&fixture, 1, &config);
+    muster_buffer *buffer = fixture_buffer(&fixture, BYTES, NULL), *out = fixture_buffer(&fixture, 4 * WORDS, NULL);
+    muster_graph *fill = fixture_graph(&fixture), *read = fixture_graph(&fixture);
+    OK(muster_graph_fill(fill, buffer, 0, PIECE, 7, 4, NULL, &reported));
+    OK(muster_graph_fill(fill, buffer, APART, PIECE, 9, 4, NULL, &reported));
+    fixture_run(&fixture, fill);
+    add_read(&fixture, read, out, buffer, APART + PIECE);
+    muster_run *run = fixture_submit(&fixture, read);
+    while (mu_sim_calls(fixture_driver(&fixture), "memcpy_dtod_async") < 2) sched_yield();
+    uint32_t *words;
+    OK(muster_buffer_acquire(buffer, 0, 0, MUSTER_READ, fixture_wait_ns, (void **)&words, &reported));
+    assert_int_equal(words[0], 7);
+    assert_int_equal(words[APART / 4 + 1], 9);
+    OK(muster_buffer_release(buffer, words, &reported));
+    FAILS(MUSTER_TRANSFER_FAILED, "", muster_run_wait(run, fixture_wait_ns, &reported));
+    fixture_close(&fixture);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_to_a_device),
@@ -251,6 +281,7 @@ int main(void) {
         cmocka_unit_test(fills),
         cmocka_unit_test(memory_stays_under_a_copy_whose_event_failed),
         cmocka_unit_test(content_that_cannot_be_moved_stays_where_it_is),
+        cmocka_unit_test(content_that_cannot_be_moved_is_read_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
