@@ -357,6 +357,37 @@ static void test_a_long_kernel_among_short_ones_ends_too(void **state) {
     }
 }
 
+/* Kernels that do not begin the graph, on whatever multiprocessor, read what came before it, not what was there when they read it last. */
+static void test_all_kernels_of_launch_order_see_what_came_before(void **state) {
+    (void)state;
+    enum { NODES = 64, ROUNDS = 200 };
+    static const uint32_t chains[] = {1, 8};
+    need_launch_order();
+    for (int c = 0; c < 2; c++) {
+        ordered made;
+        uint32_t expected = 0, seen[NODES];
+        clear_words();
+        make_ordered(&made, NODES, chains[c]);
+        for (uint32_t i = 0; i < NODES; i++) {
+            CUdeviceptr to = words + 4 + 4 * i;
+            void *pointers[] = {&to, &words};
+            node_parameters node;
+            mix_node(&node, words, 0)->func = DEVICE0->copy;
+            node.parameters.kernelParams = pointers;
+            assert_success(DRIVER->graph_exec_kernel_node_set_params(made.exec, made.nodes[i], &node.parameters));
+        }
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            assert_success(launch_mix(DEVICE0, DEVICE0->stream, words, round));
+            launch(made.exec);
+            settle();
+            expected = expected * 3 + round;
+            assert_success(DRIVER->memcpy_dtoh(seen, words + 4, sizeof seen));
+            for (uint32_t i = 0; i < NODES; i++) assert_int_equal(seen[i], expected);
+        }
+        end_ordered(&made);
+    }
+}
+
 static void test_nodes_in_launch_order_can_be_changed(void **state) {
     (void)state;
     enum { NODES = 16, ROUNDS = 10 };
@@ -551,6 +582,7 @@ int run_graph_tests(void) {
         cmocka_unit_test(test_a_cycle_is_not_instantiated),
         cmocka_unit_test(test_a_graph_of_launch_order_ends_after_all_its_kernels),
         cmocka_unit_test(test_a_long_kernel_among_short_ones_ends_too),
+        cmocka_unit_test(test_all_kernels_of_launch_order_see_what_came_before),
         cmocka_unit_test(test_nodes_in_launch_order_can_be_changed),
         cmocka_unit_test(test_nodes_in_launch_order_can_be_switched_off),
         cmocka_unit_test(test_bad_edges_are_refused),
