@@ -105,15 +105,18 @@ static void open_epoch(mu_actor *actor) {
         (mu_epoch){.first = MU_NO_TASK, .losses_known = mu_loss_serial(&actor->runtime->losses)};
 }
 
+void mu_epoch_note_waits(mu_actor *actor, uint64_t number) {
+    for (uint32_t d = 0, count = actor->runtime->device_count; d < count; d++)
+        actor->after[number % MU_EPOCH_RING * count + d] = actor->runtime->actors[d].timeline.waited_by[actor->index];
+}
+
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
     if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers)
         return MUSTER_OK; /* nobody can wait for an empty epoch */
     mu_bursts_flush(actor);
     mu_tally_flush(actor);
-    for (uint32_t d = 0, count = actor->runtime->device_count; d < count; d++)
-        actor->after[actor->timeline.open % MU_EPOCH_RING * count + d] =
-            actor->runtime->actors[d].timeline.waited_by[actor->index];
+    mu_epoch_note_waits(actor, actor->timeline.open);
     bool watched = !actor->ready.first && !(actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) &&
                    !mu_mailbox_has_mail(&actor->mailbox);
     muster_status status = mu_timeline_close(&actor->timeline, watched, error);
@@ -402,7 +405,8 @@ static bool enqueue_ready(mu_actor *actor) {
 
 bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch) {
     const mu_timeline *timeline = &actor->runtime->actors[device].timeline;
-    return mu_timeline_done(timeline) < epoch && mu_timeline_age_ns(timeline) > MU_SOON_NS;
+    return mu_timeline_done(timeline) < epoch &&
+           (mu_timeline_closed(timeline) == UINT64_MAX || mu_timeline_age_ns(timeline) > MU_SOON_NS);
 }
 
 void mu_actor_take_up(mu_actor *actor, mu_task_list *held) {
@@ -480,7 +484,7 @@ static bool look_for_completions(mu_actor *actor) {
         mu_epoch_retire(actor, actor->retired + 1);
     if (actor->lost) {
         end_lost(actor);
-        return actor->ready.first != NULL;
+        return actor->ready.first != NULL || actor->retired != before;
     }
     return actor->retired != before;
 }
@@ -658,6 +662,7 @@ muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index
     actor->runtime = runtime;
     actor->index = index;
     actor->device = device;
+    atomic_init(&actor->lost_after, UINT64_MAX);
     size_t after = (size_t)MU_EPOCH_RING * runtime->device_count;
     actor->after = mu_alloc_zeroed(after, sizeof *actor->after);
     if (!actor->after) return mu_fail_host_memory(error, "the epochs of a device", after * sizeof *actor->after);

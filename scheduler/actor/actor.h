@@ -176,9 +176,10 @@ struct mu_actor {
     bool staging_reported; /* that it has to do without pinned memory */
     bool stopping;
     bool lost; /* the device (or, with the runtime's latch, every device) is gone: end everything, call nothing */
-    bool lost_settled;   /* everybody knows what was lost with it (scheduler/actor/loss.h) */
-    uint64_t lost_after; /* its last epoch that was done before; others read it once the timeline has ended */
-    muster_error loss;   /* others read it once mu_loss_has says so */
+    bool lost_settled; /* everybody knows what was lost with it (scheduler/actor/loss.h) */
+    /* Its last epoch that was done before; until then, the largest there is. Ordered by `done` of the timeline. */
+    atomic_uint_fast64_t lost_after;
+    muster_error loss; /* others read it once mu_loss_has says so */
 };
 
 /* Opens nothing: `device` is open and given over. Starts the thread; blocks until it has entered the device. */
@@ -231,6 +232,9 @@ void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_
 void mu_epoch_enqueued(mu_actor *actor, uint64_t number);
 void mu_epoch_retire(mu_actor *actor, uint64_t number);
 
+/* The epoch is closed: what it comes after on other devices. */
+void mu_epoch_note_waits(mu_actor *actor, uint64_t number);
+
 /* Whether the device has as much ahead of it as it may have, or must drain before anything is enqueued. Some task is ready. */
 bool mu_actor_is_full(const mu_actor *actor);
 
@@ -241,7 +245,8 @@ static inline mu_task_ref mu_epoch_first(const mu_actor *actor, uint64_t number)
     const mu_epoch *epoch = &actor->epochs[number % MU_EPOCH_RING];
     return epoch->tasks ? epoch->first : MU_NO_TASK;
 }
-/* Whether `epoch` of `device` is not done and may take long: the device has been at its oldest epoch for a while. */
+/* Whether `epoch` of `device` is not done and may take long: the device has been at its oldest epoch for a while, or is lost, and what is
+ * left of its epochs ends after others'. */
 bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch);
 /* Held tasks are ready, before those of their priorities that are: they have waited longer. The list is empty then. */
 void mu_actor_take_up(mu_actor *actor, mu_task_list *held);

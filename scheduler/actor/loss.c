@@ -93,7 +93,8 @@ bool mu_loss_is_good(const muster_runtime *runtime, int source, uint64_t stamp, 
     const mu_actor *owner = &runtime->actors[source];
     uint64_t done = mu_timeline_done(&owner->timeline);
     *known = done >= stamp;
-    return *known && (done != UINT64_MAX || stamp <= owner->lost_after);
+    /* Relaxed: who finds an epoch done that a loss has ended saw `done` of a settled loss, and with it this. */
+    return *known && stamp <= atomic_load_explicit(&owner->lost_after, memory_order_relaxed);
 }
 
 /* Content that came, in this epoch, out of an epoch of the source that never completed. */
@@ -228,24 +229,39 @@ static void fail_suspects(mu_actor *actor, uint64_t number) {
     }
 }
 
-void mu_loss_end_everything(mu_actor *actor) {
-    uint64_t first = actor->retired + 1, open = actor->timeline.open;
+/* Everybody knows what was lost. What comes from now on ends in an epoch of its own. */
+static void settle(mu_actor *actor) {
+    uint64_t open = actor->timeline.open;
     actor->bursts.open = NULL;
     actor->bursts.count = 0;
-    if (!actor->lost_settled) {
-        actor->lost_after = actor->retired;
-        for (uint64_t number = first; number <= open; number++) fail_suspects(actor, number);
-        give_up_instances(actor);
-        mu_timeline_end(&actor->timeline);
-        actor->lost_settled = true;
+    atomic_store_explicit(&actor->lost_after, actor->retired, memory_order_relaxed);
+    for (uint64_t number = actor->retired + 1; number <= open; number++) fail_suspects(actor, number);
+    give_up_instances(actor);
+    mu_epoch_note_waits(actor, open);
+    mu_timeline_lose(&actor->timeline);
+    mu_epoch_enqueued(actor, open);
+    actor->timeline.open = open + 1;
+    actor->epochs[(open + 1) % MU_EPOCH_RING] = (mu_epoch){.first = MU_NO_TASK};
+    actor->lost_settled = true;
+}
+
+static void end_epoch(mu_actor *actor, uint64_t number) {
+    mu_epoch_retire(actor, number);
+    actor->epochs[number % MU_EPOCH_RING] = (mu_epoch){.first = MU_NO_TASK};
+}
+
+void mu_loss_end_everything(mu_actor *actor) {
+    if (!actor->lost_settled) settle(actor);
+    uint64_t open = actor->timeline.open;
+    while (actor->retired + 1 < open && mu_loss_can_judge(actor, actor->retired + 1)) {
+        mu_timeline_settle(&actor->timeline, actor->retired + 1);
+        end_epoch(actor, actor->retired + 1);
     }
-    for (uint64_t number = first; number <= open; number++) {
-        if (number == open) mu_epoch_enqueued(actor, number);
-        mu_epoch_retire(actor, number);
-        actor->epochs[number % MU_EPOCH_RING] = (mu_epoch){.first = MU_NO_TASK};
-    }
-    /* The open epoch stays open, emptied; nothing is recorded any more. */
-    actor->retired = open - 1;
+    if (actor->retired + 1 < open) return;
+    mu_timeline_end(&actor->timeline);
+    mu_epoch_enqueued(actor, open);
+    end_epoch(actor, open);
+    actor->retired = open - 1; /* it stays open, emptied */
 }
 
 /* A task ends after what its run follows, here too: who follows the run relies on that. Whether it waits. */

@@ -2,9 +2,10 @@
  *
  * A kernel fault ends every device of the process; the runtime is latched (mu_runtime_fault) and everything ends. Any other loss
  * ends one device. Its worker lives on, makes no driver call any more, and
- *   - ends what was in flight there; what those jobs would have written is undefined;
+ *   - fails what was in flight there; what those jobs would have written is undefined;
  *   - gives up the device's copies of buffers; content that nobody else has is undefined;
- *   - declares its timeline done, so that nobody waits for it;
+ *   - ends what was in flight, epoch by epoch, each when what it comes after on other devices is done: who follows a run on this device
+ *     follows what that followed, which may still read host memory. Then its timeline is done, for nobody to wait for it;
  *   - places what is not enqueued, and whatever still comes, on other devices, and ends what cannot go there.
  *
  * Others may have enqueued work behind epochs of the lost device that never completed: the driver lets such work run, on garbage.
@@ -58,7 +59,8 @@ static inline uint64_t mu_loss_serial(const mu_losses *losses) {
  * a call that must not fail did. */
 void mu_actor_lose(mu_actor *actor, const muster_error *error);
 
-/* The device is lost: ends what is in the actor's epochs. */
+/* The device is lost: fails what is in the actor's epochs, and ends those that come after nothing that is not done. Called again until
+ * all have ended, and for what comes later. */
 void mu_loss_end_everything(mu_actor *actor);
 
 /* The device is lost: sends the ready tasks to other devices, or ends them, once copy threads have left their input alone. Whether there

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 
 enum { PIN_BITS = 16 };
 /* A fault keeps the signal from coming and shows at the event, so that is asked after so many looks. */
@@ -101,16 +102,27 @@ void mu_timeline_settle(mu_timeline *timeline, uint64_t epoch) {
     atomic_store_explicit(&timeline->done, epoch, memory_order_release);
 }
 
-void mu_timeline_end(mu_timeline *timeline) {
-    /* `done` first: a closed epoch that is not done would be waited for by its event. */
-    atomic_store_explicit(&timeline->done, UINT64_MAX, memory_order_release);
+void mu_timeline_lose(mu_timeline *timeline) {
     atomic_store_explicit(&timeline->closed, UINT64_MAX, memory_order_release);
+}
+
+void mu_timeline_end(mu_timeline *timeline) {
+    atomic_store_explicit(&timeline->done, UINT64_MAX, memory_order_release);
+}
+
+static mu_epoch_wait fail_lost(const mu_timeline *timeline, muster_error *error) {
+    int device = mu_device_index(timeline->device);
+    mu_fail(error, MUSTER_DEVICE_LOST, "device %d, which was to be waited for, is lost", device);
+    if (error) error->device = device;
+    return MU_EPOCH_FAILED;
 }
 
 mu_epoch_wait mu_timeline_wait(mu_timeline *timeline, uint64_t epoch, mu_device *device, mu_lane lane,
                                muster_error *error) {
     if (epoch == 0 || mu_timeline_done(timeline) >= epoch) return MU_EPOCH_DONE;
-    if (mu_timeline_closed(timeline) < epoch) return MU_EPOCH_NOT_CLOSED;
+    uint64_t closed = mu_timeline_closed(timeline);
+    if (closed < epoch) return MU_EPOCH_NOT_CLOSED;
+    if (closed == UINT64_MAX) return fail_lost(timeline, error);
     mu_epoch_slot *slot = slot_of(timeline, epoch);
     uint_fast64_t guard = atomic_load_explicit(&slot->guard, memory_order_relaxed);
     do {

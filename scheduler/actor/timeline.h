@@ -65,7 +65,10 @@ static inline bool mu_timeline_is_signalled(const mu_timeline *timeline) {
 }
 /* Worker. A complete epoch, the next, is settled: it is done. */
 void mu_timeline_settle(mu_timeline *timeline, uint64_t epoch);
-/* Worker. The device is lost and what was in flight is marked so: every epoch there will ever be counts as closed and done. */
+/* Worker. The device is lost and what was in flight is marked so: every epoch there will ever be counts as closed. Those that are not
+ * settled are waited for until they are, not by their events. */
+void mu_timeline_lose(mu_timeline *timeline);
+/* Worker. All of a lost device is settled: every epoch there will ever be counts as done. */
 void mu_timeline_end(mu_timeline *timeline);
 
 static inline uint64_t mu_timeline_closed(const mu_timeline *timeline) {

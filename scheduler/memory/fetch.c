@@ -70,7 +70,9 @@ static void run_part(mu_actor *actor, mu_call *call) {
     mu_fetch *fetch = part->fetch;
     muster_error error;
     bool over = !actor->lost && !is_written_back(fetch) && is_over(actor, part, &error);
-    if (!over && (!actor->lost || !mu_download_is_quiet(&part->download))) {
+    /* Of a lost device too: what was in flight there ends after what it followed on others. */
+    if (!over && (!actor->lost || !mu_download_is_quiet(&part->download) ||
+                  mu_timeline_done(&actor->timeline) < fetch->after[actor->index])) {
         mu_actor_defer(actor, call);
         return;
     }

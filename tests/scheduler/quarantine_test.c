@@ -152,6 +152,45 @@ static void a_run_that_fails_there_keeps_its_place_in_the_order(void **state) {
     fixture_close(&fixture);
 }
 
+/* The same of a run that is in flight there, behind the device that is still to read the memory; and of one behind that, on a third. */
+static void a_run_in_flight_there_keeps_its_place_in_the_order(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_open(&fixture, 3);
+    void *content, *pointer;
+    OK(muster_host_alloc(fixture.runtime, BYTES, &content, &reported));
+    memset(content, 0, BYTES);
+    muster_buffer *input = fixture_buffer(&fixture, BYTES, content), *output = fixture_buffer(&fixture, BYTES, NULL);
+    muster_graph *reader = fixture_graph(&fixture), *writer = add_one(&fixture, input, 1);
+    muster_dispatch read =
+        fixture_dispatch(fixture_kernel(&fixture, "mix32"), (WORDS + 63) / 64, 64,
+                         ARGS(muster_buffer_arg(output, MUSTER_WRITE), muster_buffer_arg(input, MUSTER_READ),
+                              muster_u32_arg(1), muster_u32_arg(0), muster_u32_arg(WORDS)));
+    read.pin_device = 1;
+    fixture_add(reader, &read);
+    fixture_hold(&fixture, 0, true);
+    muster_run *first = fixture_submit(&fixture, reader), *second = fixture_submit(&fixture, writer);
+    muster_device_stats stats = {.struct_size = sizeof stats};
+    for (int i = 0; i < 5000 && stats.launches == 0;
+         i++) { /* on a slow machine it may wait in the worker, which is the test above */
+        sched_yield();
+        OK(muster_device_get_stats(fixture.runtime, 1, &stats, &reported));
+    }
+    lose(&fixture, 1);
+    while (!is_lost(&fixture, 1)) sched_yield();
+    FAILS(MUSTER_TIMEOUT, "", muster_run_wait(second, 20000000, &reported));
+    FAILS(MUSTER_TIMEOUT, "", muster_buffer_acquire(input, 0, 0, MUSTER_WRITE, 20000000, &pointer, &reported));
+    fixture_hold(&fixture, 0, false);
+    OK(muster_run_wait(first, fixture_wait_ns, &reported));
+    FAILS(MUSTER_DEVICE_LOST, "", muster_run_wait(second, fixture_wait_ns, &reported));
+    OK(muster_buffer_acquire(input, 0, 0, MUSTER_WRITE, fixture_wait_ns, &pointer, &reported));
+    memset(pointer, 0, BYTES);
+    OK(muster_buffer_release(input, pointer, &reported));
+    fixture_run(&fixture, add_one(&fixture, input, 2));
+    assert_int_equal(fixture_word(input, WORDS - 1), 1);
+    fixture_close(&fixture);
+}
+
 /* In serial mode one job is in flight; those behind it, which could run anywhere, do. */
 static void what_is_not_enqueued_goes_elsewhere(void **state) {
     (void)state;
@@ -548,6 +587,7 @@ int main(void) {
         cmocka_unit_test(jobs_there_end_and_jobs_elsewhere_go_on),
         cmocka_unit_test(content),
         cmocka_unit_test(a_run_that_fails_there_keeps_its_place_in_the_order),
+        cmocka_unit_test(a_run_in_flight_there_keeps_its_place_in_the_order),
         cmocka_unit_test(what_is_not_enqueued_goes_elsewhere),
         cmocka_unit_test(what_depends_on_it_fails_wherever_it_runs),
         cmocka_unit_test(content_at_home_stays),
