@@ -14,12 +14,12 @@ static const struct shape {
     uint16_t branches, length;
     uint8_t at_start, at_most;
 } shapes[MU_BURST_KINDS] = {
-    {1, 2, 1, 2},   {1, 4, 1, 2},   {1, 8, 1, 4},   {1, 16, 1, 4},  {1, 32, 1, 4}, {1, 64, 1, 4},
-    {1, 128, 1, 8},                                                                               /* chains */
-    {4, 8, 1, 16},  {4, 16, 1, 16}, {4, 32, 1, 16}, {8, 32, 1, 32},                               /* independent */
-    {1, 2, 1, 2},   {1, 4, 1, 2},   {1, 8, 1, 16},  {1, 16, 1, 16},                               /* in launch order */
-    {4, 4, 1, 2},   {2, 1, 0, 1},   {4, 1, 0, 1},   {8, 1, 0, 1},   {8, 2, 0, 1},  {16, 1, 0, 1}, /* without it */
-    {16, 2, 0, 1},  {16, 4, 0, 1},  {32, 1, 0, 1},  {32, 2, 0, 1},  {32, 4, 0, 1}, {32, 8, 0, 1},
+    {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 4},  {1, 16, 1, 4},  {1, 32, 1, 4}, {1, 64, 1, 4},
+    {1, 128, 1, 8},                                                                             /* chains */
+    {4, 8, 1, 4},   {4, 16, 1, 8}, {4, 32, 1, 8}, {8, 32, 1, 16},                               /* independent */
+    {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 2},  {1, 16, 1, 2},                                /* in launch order */
+    {4, 4, 1, 2},   {2, 1, 0, 1},  {4, 1, 0, 1},  {8, 1, 0, 1},   {8, 2, 0, 1},  {16, 1, 0, 1}, /* without it */
+    {16, 2, 0, 1},  {16, 4, 0, 1}, {32, 1, 0, 1}, {32, 2, 0, 1},  {32, 4, 0, 1}, {32, 8, 0, 1},
 };
 enum { CHAINS = 7, ORDER_BEGIN = 11, ORDER_END = 15 };
 
@@ -134,11 +134,8 @@ bool mu_burst_pool_grow(mu_actor *actor) {
     for (int k = 0; k < MU_BURST_KINDS; k++) {
         mu_burst_kind *kind = &pool->kinds[k];
         if (!kind->wanted) continue;
-        if (--kind->wanted == 0) memset(pool->missed, 0, sizeof pool->missed);
-        if (kind->count == shapes[k].at_most) {
-            kind->wanted = 0;
-            continue;
-        }
+        kind->wanted = false;
+        if (kind->count == shapes[k].at_most) continue;
         make(actor, kind, &error); /* else it goes on without; a loss shows at the next call */
         note_growth(actor, &before);
         return true;
@@ -212,7 +209,7 @@ mu_burst_kind *mu_burst_pool_branches(mu_burst_pool *pool, uint32_t count, uint3
         best_ps = ps;
         best = &pool->kinds[k];
     }
-    if (missed != best) missed->wanted = 1;
+    if (missed != best) missed->wanted = true;
     return best;
 }
 
@@ -254,52 +251,26 @@ mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool indep
         if (pool->kinds[k].count)
             fitting[count++] = &pool->kinds[k];
         else
-            pool->kinds[k].wanted = 1;
+            pool->kinds[k].wanted = true;
     }
     return count ? fitting[draw(pool, count)] : NULL;
 }
 
 static bool was_seen(mu_burst_pool *pool, uint64_t number) {
-    uint32_t slot = number % MU_BURST_SEEN;
-    bool was = pool->seen[slot] == number;
-    pool->seen[slot] = number;
-    if (!was) pool->missed[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+    uint64_t *seen = &pool->seen[number % MU_BURST_SEEN];
+    bool was = *seen == number;
+    *seen = number;
     return was;
 }
 
-/* A copy for what was seen before, once for each until there are some more. */
-static void want(mu_burst_pool *pool, mu_burst_kind *kind, uint64_t number) {
-    uint32_t slot = number % MU_BURST_SEEN;
-    uint64_t bit = UINT64_C(1) << slot % 64;
-    if (pool->missed[slot / 64] & bit || kind->count + kind->wanted >= shape_of(pool, kind)->at_most) return;
-    pool->missed[slot / 64] |= bit;
-    kind->wanted++;
-}
-
 /* How well a copy that launched `last` serves what begins with `sign`. */
-typedef enum fitness {
-    NOT_ALIKE,
-    SAME_KEY,
-    UNUSED,
-    SAME_TAG,
-    SAME_CONTENT,
-    SAME_BOTH,
-    SAME_ENDS,
-    SAME_ENDS_AND_TAG
-} fitness;
+typedef enum fitness { NOT_ALIKE, SAME_KEY, UNUSED, SAME_TAG, SAME_CONTENT, SAME_BOTH } fitness;
 
 static fitness fitness_of(const mu_burst_sign *last, const mu_burst_sign *sign) {
     if (!last->tag) return UNUSED;
-    if (last->content == sign->content)
-        return (last->last == sign->last ? SAME_ENDS : SAME_CONTENT) + (last->tag == sign->tag);
+    if (last->content == sign->content) return last->tag == sign->tag ? SAME_BOTH : SAME_CONTENT;
     if (last->tag == sign->tag) return SAME_TAG;
     return last->key == sign->key ? SAME_KEY : NOT_ALIKE;
-}
-
-bool mu_burst_pool_has(const mu_burst_kind *kind, const mu_burst_sign *sign) {
-    for (uint32_t i = 0; i < kind->count; i++)
-        if (fitness_of(&kind->copies[i].sign, sign) >= SAME_ENDS) return true;
-    return false;
 }
 
 mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, const mu_burst_sign *sign) {
@@ -315,10 +286,7 @@ mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, const mu_
         if (fitness == best && draw(pool, ++equal) == 0) chosen = i;
     }
     bool tag_seen = was_seen(pool, sign->tag), content_seen = was_seen(pool, sign->content);
-    if (content_seen && best < SAME_CONTENT)
-        want(pool, kind, sign->content);
-    else if (tag_seen && best < SAME_TAG)
-        want(pool, kind, sign->tag);
+    kind->wanted |= (content_seen && best < SAME_CONTENT) || (tag_seen && best < SAME_TAG);
     kind->copies[chosen].sign = *sign;
     return kind->copies[chosen].burst;
 }

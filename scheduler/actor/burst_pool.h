@@ -17,21 +17,20 @@ typedef struct mu_actor mu_actor;
 enum {
     MU_BURST_LONGEST = 256,  /* launches of a burst */
     MU_BURST_KINDS = 27,     /* shapes */
-    MU_BURST_COPIES = 32,    /* of one shape, at most */
+    MU_BURST_COPIES = 16,    /* of one shape, at most */
     MU_BURST_KNOWN = 64,     /* launch shapes that are remembered */
-    MU_BURST_SEEN = 256,     /* tags and contents of bursts that are remembered; a multiple of 64 */
+    MU_BURST_SEEN = 256,     /* tags and contents of bursts that are remembered; a power of two */
     MU_BURST_LONG_NS = 3000, /* against what such a kernel takes, launching it is little */
     MU_BURST_SAMPLES = 2,    /* measurements in flight */
     MU_BURST_SAMPLED = 4     /* launches that are enough to measure; a few more are taken */
 };
 
-/* What a burst is recognised by, from its first launch and its last. */
+/* What a burst is recognised by, from its first launch. */
 typedef struct mu_burst_sign {
     uint64_t tag; /* of graph and node: most often the same when a graph is submitted again. Not 0 */
     uint64_t
         content; /* of the buffers and values it is given: those of another graph are likely to be the same from there on too */
-    uint64_t last; /* content of the last launch; 0: that was not known when the burst was opened */
-    uint32_t key;  /* mu_launch_key */
+    uint32_t key; /* mu_launch_key */
 } mu_burst_sign;
 
 typedef struct mu_burst_kind {
@@ -40,7 +39,7 @@ typedef struct mu_burst_kind {
         mu_burst_sign sign; /* of what it launched last; tag 0: nothing yet */
     } copies[MU_BURST_COPIES];
     uint32_t count;
-    uint32_t wanted; /* so many more would have been of use */
+    bool wanted; /* one more would have been of use */
 } mu_burst_kind;
 
 /* What is known of launches with one key (mu_launch_key). */
@@ -63,8 +62,7 @@ typedef struct mu_burst_pool {
     mu_burst_kind kinds[MU_BURST_KINDS];
     mu_burst_known known[MU_BURST_KNOWN];
     mu_burst_sample samples[MU_BURST_SAMPLES];
-    uint64_t seen[MU_BURST_SEEN];        /* tags and contents, by their low bits */
-    uint64_t missed[MU_BURST_SEEN / 64]; /* which of them a copy has been wanted for, a bit each */
+    uint64_t seen[MU_BURST_SEEN]; /* tags and contents, by their low bits */
     uint64_t random;
     uint64_t grown_bytes; /* fixed memory of what was made beyond the start */
     bool refused;         /* the driver made none when asked last: it is not asked again */
@@ -93,8 +91,6 @@ mu_burst_kind *mu_burst_pool_rounded(mu_burst_pool *pool, uint32_t count, uint32
 /* Any kind of 2 to `limit` launches, chains or for independent ones. NULL: there is none. */
 mu_burst_kind *mu_burst_pool_any(mu_burst_pool *pool, uint32_t limit, bool independent);
 
-/* Whether a copy launched last what began and ended with that content: then it probably holds all of it. */
-bool mu_burst_pool_has(const mu_burst_kind *kind, const mu_burst_sign *sign);
 /* One of the kind: if possible one that launched that content, and for that graph, else one that launched for it, one that launched nothing
  * yet, or one that began with the key. When one more would have been of use, because tag or content has been seen before, that is noted. */
 mu_burst *mu_burst_pool_take(mu_burst_pool *pool, mu_burst_kind *kind, const mu_burst_sign *sign);

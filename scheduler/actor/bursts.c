@@ -11,14 +11,10 @@ enum {
     SHORTEST = 2,       /* of all bursts */
     RAMP_SHORTEST = 16, /* a burst for an idle device, which waits while it is filled */
     LOOK_SHORTEST = 64, /* the same for long kernels, against which that is nothing */
-    LEAST_REST = 8,     /* of a run, for a burst of its own */
     WIDE = 16           /* so many ready launches are as quick in launch order as in a chain, however short they are */
 };
 
 static mu_burst_mode mode_of(const mu_actor *actor) { return actor->runtime->config.bursts; }
-static bool forced(const mu_actor *actor) {
-    return mode_of(actor) == MU_BURSTS_ALWAYS || mode_of(actor) == MU_BURSTS_RANDOM;
-}
 
 muster_status mu_bursts_create(mu_actor *actor, muster_error *error) {
     mu_bursts *bursts = &actor->bursts;
@@ -69,7 +65,7 @@ static void send(mu_actor *actor) {
         if (!status) mu_burst_pool_sampled(actor, sample);
     }
     bursts->open = NULL;
-    if (reshapes > bursts->count / 8 && !bursts->kind->wanted) bursts->kind->wanted = 1;
+    if (reshapes > bursts->count / 8) bursts->kind->wanted = true;
     if (status) launch_one_by_one(actor);
     bursts->count = 0;
     bursts->plan.count = bursts->plan.at = 0;
@@ -118,23 +114,14 @@ static uint64_t content_of(const muster_run *run, const mu_node *node) {
     return hash;
 }
 
-/* `last`: NULL where it is not known yet. */
-static mu_burst_sign sign_of(const mu_actor *actor, const mu_task *first, const mu_task *last, uint32_t key) {
+static void open_burst(mu_actor *actor, mu_burst_kind *kind, const mu_task *first, uint32_t key) {
+    mu_bursts *bursts = &actor->bursts;
     const muster_run *run = mu_run_at(actor->runtime, first->run);
     mu_burst_sign sign = {.tag = mix((uintptr_t)run->graph, first->node) | 1,
                           .content = content_of(run, &run->graph->nodes[first->node]),
                           .key = key};
-    if (last) {
-        run = mu_run_at(actor->runtime, last->run);
-        sign.last = content_of(run, &run->graph->nodes[last->node]) | 1;
-    }
-    return sign;
-}
-
-static void open_burst(mu_actor *actor, mu_burst_kind *kind, const mu_burst_sign *sign) {
-    mu_bursts *bursts = &actor->bursts;
     bursts->kind = kind;
-    bursts->open = mu_burst_pool_take(&bursts->pool, kind, sign);
+    bursts->open = mu_burst_pool_take(&bursts->pool, kind, &sign);
     bursts->reshapes = mu_counter_read(&mu_device_get_counters(actor->device)->burst_reshapes);
 }
 
@@ -181,8 +168,7 @@ muster_status mu_bursts_add(mu_actor *actor, const mu_task *task, const mu_launc
             return MUSTER_OK;
         }
         uint32_t key = mu_launch_key(launch->function, launch->grid, launch->block, launch->dynamic_shared_bytes);
-        const mu_burst_sign sign = sign_of(actor, task, NULL, key);
-        open_burst(actor, kind, &sign);
+        open_burst(actor, kind, task, key);
     }
     uint32_t node = bursts->plan.current ? bursts->plan.nodes[bursts->plan.at - 1] : bursts->count;
     muster_status status = mu_burst_set(bursts->open, node, launch, error);
@@ -258,7 +244,7 @@ static mu_burst_kind *choose_independent(mu_actor *actor, uint32_t count, const 
     mu_burst_pool *pool = &bursts->pool;
     mu_burst_mode mode = mode_of(actor);
     uint32_t ns, fit;
-    if (forced(actor))
+    if (mode == MU_BURSTS_ALWAYS || mode == MU_BURSTS_RANDOM)
         return mu_burst_pool_any(pool, mode == MU_BURSTS_RANDOM && pool->launch_order ? 2 * count : count, true);
     uint32_t limit = bursts->plan_reach < count ? bursts->plan_reach : count;
     const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
@@ -316,36 +302,6 @@ static void assign(const mu_burst *burst, const uint32_t *keys, uint32_t count, 
     }
 }
 
-/* Where the plan's first run ends; 0: not within its first `count` tasks, or the run is too short, or its rest is, for a burst of its own. */
-static uint32_t end_of_run(const mu_actor *actor, uint32_t count) {
-    const mu_task *const *tasks = actor->bursts.plan.tasks;
-    if (tasks[count - 1]->run == tasks[0]->run ||
-        mu_run_at(actor->runtime, tasks[0]->run)->graph->node_count < MU_BURST_LONGEST)
-        return 0;
-    uint32_t end = 1;
-    while (tasks[end]->run == tasks[0]->run) end++;
-    return end < LEAST_REST ? 0 : end;
-}
-
-/* Opens a burst for the first of `count` tasks of the plan. Where another run follows, no burst holds what is left of the one and as much of
- * the other as happens to be there, and the other's would begin elsewhere each time: one that is large ends with a burst of its own. */
-static bool open_planned(mu_actor *actor, uint32_t count, const uint32_t *keys) {
-    mu_bursts *bursts = &actor->bursts;
-    mu_burst_kind *kind = choose_independent(actor, count, keys);
-    if (!kind || (forced(actor) && ends_here(actor))) return false;
-    uint32_t capacity = mu_burst_kind_capacity(&bursts->pool, kind), taken = capacity < count ? capacity : count;
-    const mu_burst_sign sign = sign_of(actor, bursts->plan.tasks[0], bursts->plan.tasks[taken - 1], keys[0]);
-    uint32_t end = end_of_run(actor, taken);
-    if (end && !mu_burst_pool_has(kind, &sign))
-        return open_planned(actor, end, keys); /* once: there is no other run in that */
-    bursts->plan_after = 0;
-    if (bursts->open) mu_bursts_flush(actor); /* a chain that gives way */
-    open_burst(actor, kind, &sign);
-    bursts->plan.count = taken;
-    bursts->plan.at = 0;
-    return true;
-}
-
 /* Whether an open chain is better cut short for what is ready: one after the other there would take several times as long. */
 static bool gives_way(const mu_actor *actor) {
     const mu_bursts *bursts = &actor->bursts;
@@ -363,6 +319,7 @@ void mu_bursts_plan(mu_actor *actor) {
         return;
     }
     if (bursts->open && !gives_way(actor)) return;
+    bool forced = mode_of(actor) == MU_BURSTS_ALWAYS || mode_of(actor) == MU_BURSTS_RANDOM;
     if (bursts->pool.refused && !bursts->pool.kinds[0].count) return;
     if (actor->ready.count < SHORTEST) return;
     uint32_t keys[MU_BURST_LONGEST];
@@ -372,8 +329,15 @@ void mu_bursts_plan(mu_actor *actor) {
     if (bursts->pool.launch_order && count == limit && mu_burst_pool_ns(&bursts->pool, keys[0]) >= MU_BURST_LONG_NS)
         count = look_at_queue(actor, MU_BURST_LONGEST, keys);
     bursts->plan_after = count;
-    if (count >= SHORTEST && open_planned(actor, count, keys))
-        assign(bursts->open, keys, bursts->plan.count, bursts->plan.nodes);
+    mu_burst_kind *kind = count < SHORTEST ? NULL : choose_independent(actor, count, keys);
+    if (!kind || (forced && ends_here(actor))) return;
+    bursts->plan_after = 0;
+    if (bursts->open) mu_bursts_flush(actor); /* a chain that gives way */
+    open_burst(actor, kind, bursts->plan.tasks[0], keys[0]);
+    bursts->plan.count = mu_burst_capacity(bursts->open);
+    if (bursts->plan.count > count) bursts->plan.count = count;
+    bursts->plan.at = 0;
+    assign(bursts->open, keys, bursts->plan.count, bursts->plan.nodes);
 }
 
 void mu_bursts_begin(mu_actor *actor, const mu_task *task) {

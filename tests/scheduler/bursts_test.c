@@ -520,41 +520,6 @@ static void graphs_over_the_same_buffers_find_bursts_that_hold_them(void **state
     fixture_close(&fixture);
 }
 
-/* Eight graphs, each submitted again and again, in turns and all before the device begins: after some rounds every burst finds its nodes as they
- * are to be, wherever one run ends and the next one begins, and more bursts than were made at the start are kept for that. */
-static void graphs_submitted_in_turns_are_encoded_once(void **state) {
-    (void)state;
-    enum { JOBS = 1000, GRAPHS = 8, ROUNDS = 40 };
-    fixture fixture;
-    open_preset(&fixture, "H200", NULL, 1, 1);
-    muster_buffer *buffers[GRAPHS];
-    muster_graph *graphs[GRAPHS];
-    for (uint32_t g = 0; g < GRAPHS; g++) {
-        buffers[g] = ranges_of(&fixture, JOBS);
-        graphs[g] = fixture_graph(&fixture);
-        for (uint32_t j = 0; j < JOBS; j++) add(&fixture, graphs[g], buffers[g], j, 3, j);
-    }
-    uint64_t fewest = UINT64_MAX;
-    uint32_t expected = 0;
-    for (uint32_t r = 0; r < ROUNDS; r++) {
-        expected = expected * 3 + JOBS - 1;
-        muster_run *runs[GRAPHS];
-        uint64_t before = counter(&fixture, "burst_updates");
-        fixture_hold_all(&fixture, true);
-        for (uint32_t g = 0; g < GRAPHS; g++) runs[g] = fixture_submit(&fixture, graphs[g]);
-        fixture_hold_all(&fixture, false);
-        for (uint32_t g = 0; g < GRAPHS; g++) {
-            OK(muster_run_wait(runs[g], fixture_wait_ns, &reported));
-            muster_run_destroy(runs[g]);
-        }
-        uint64_t updates = counter(&fixture, "burst_updates") - before;
-        if (updates < fewest) fewest = updates;
-    }
-    assert_true(fewest < GRAPHS * JOBS / 8);
-    for (uint32_t g = 0; g < GRAPHS; g++) expect_word(buffers[g], JOBS - 1, expected);
-    fixture_close(&fixture);
-}
-
 /* Sixteen shapes of launch in random order, independent: each goes to a node of its shape. */
 static void mixed_launches_find_nodes_of_their_kind(void **state) {
     (void)state;
@@ -813,7 +778,6 @@ int main(void) {
         cmocka_unit_test(a_program_that_goes_takes_no_launch_of_its_twin),
         cmocka_unit_test(a_graph_submitted_again_is_encoded_once),
         cmocka_unit_test(graphs_over_the_same_buffers_find_bursts_that_hold_them),
-        cmocka_unit_test(graphs_submitted_in_turns_are_encoded_once),
         cmocka_unit_test(mixed_launches_find_nodes_of_their_kind),
         cmocka_unit_test(kinds_are_chosen_by_what_they_cost),
         cmocka_unit_test(kinds_in_launch_order_are_chosen_by_their_size),
