@@ -177,12 +177,16 @@ static void a_run_in_flight_there_keeps_its_place_in_the_order(void **state) {
         OK(muster_device_get_stats(fixture.runtime, 1, &stats, &reported));
     }
     lose(&fixture, 1);
+    /* A worker with nothing in flight sees it when it asks the device for something. */
+    muster_buffer *other = fixture_buffer(&fixture, BYTES, NULL);
+    muster_run *third = fixture_submit(&fixture, add_one(&fixture, other, 1));
     while (!is_lost(&fixture, 1)) sched_yield();
     FAILS(MUSTER_TIMEOUT, "", muster_run_wait(second, 20000000, &reported));
     FAILS(MUSTER_TIMEOUT, "", muster_buffer_acquire(input, 0, 0, MUSTER_WRITE, 20000000, &pointer, &reported));
     fixture_hold(&fixture, 0, false);
     OK(muster_run_wait(first, fixture_wait_ns, &reported));
     FAILS(MUSTER_DEVICE_LOST, "", muster_run_wait(second, fixture_wait_ns, &reported));
+    FAILS(MUSTER_DEVICE_LOST, "", muster_run_wait(third, fixture_wait_ns, &reported));
     OK(muster_buffer_acquire(input, 0, 0, MUSTER_WRITE, fixture_wait_ns, &pointer, &reported));
     memset(pointer, 0, BYTES);
     OK(muster_buffer_release(input, pointer, &reported));
