@@ -637,6 +637,11 @@ static void test_burst_is_charged_what_it_takes(void **state) {
     mu_burst *second = make(1, 4);
     assert_int_equal(mu_ledger_read(ledger).fixed, shared + (2 << 20));
     assert_int_equal(fake->calls[FAKE_module_load_data_ex], 2);
+    /* What another process took at that moment is not the burst's. */
+    fake->graph_bytes = UINT64_C(1) << 30;
+    mu_burst *third = make(1, 4);
+    assert_true(mu_ledger_read(ledger).fixed <= shared + (7 << 20));
+    mu_burst_destroy(third);
     mu_burst_destroy(second);
     mu_burst_destroy(first);
     assert_int_equal(mu_ledger_read(ledger).fixed, shared);
