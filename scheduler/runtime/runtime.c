@@ -111,7 +111,10 @@ static muster_status start_actors(muster_runtime *runtime, mu_device **devices, 
         muster_status status = mu_actor_start(&runtime->actors[i], runtime, (int)i, devices[i], error);
         if (status) return status;
         devices[i] = NULL;
+        /* A worker that runs already may have to tell of a fault. */
+        pthread_mutex_lock(&runtime->fault_lock);
         runtime->started_actors = i + 1;
+        pthread_mutex_unlock(&runtime->fault_lock);
     }
     return MUSTER_OK;
 }
@@ -313,11 +316,13 @@ void mu_runtime_fault(muster_runtime *runtime, const muster_error *error) {
         runtime->fault = *error;
         atomic_store_explicit(&runtime->faulted, true, memory_order_release);
     }
+    uint32_t started = runtime->started_actors;
     pthread_mutex_unlock(&runtime->fault_lock);
     if (!first) return;
     mu_log_line(&runtime->log, MUSTER_LOG_ERROR, "%s", error->message);
-    /* Parked workers look by themselves when something of theirs is in flight; the others need to end queued work. */
-    for (uint32_t d = 0; d < runtime->device_count; d++) {
+    /* Parked workers look by themselves when something of theirs is in flight; the others need to end queued work. Those that have not
+     * started yet look before they do any. */
+    for (uint32_t d = 0; d < started; d++) {
         runtime->actors[d].wake.run = wake;
         mu_actor_post_call(&runtime->actors[d], &runtime->actors[d].wake);
     }

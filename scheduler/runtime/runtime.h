@@ -36,7 +36,7 @@ struct muster_runtime {
     mu_watches watches;
     /* Read-backs and host jobs under way: what they use cannot be evicted, but will be. Relaxed: workers look again. */
     atomic_uint host_tasks;
-    uint32_t started_actors;                /* fewer than device_count only while creating fails */
+    uint32_t started_actors;                /* all, but while it is created or that fails: written under fault_lock */
     mu_actor *actors;                       /* device_count of them */
     mu_location_mask reach[MU_MAX_DEVICES]; /* the devices that each copies from without the host; constant */
     mu_order order;
