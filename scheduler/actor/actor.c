@@ -651,6 +651,7 @@ static void *worker(void *argument) {
     pthread_cond_signal(&started->changed);
     pthread_mutex_unlock(&started->lock);
     if (status) return NULL;
+    mu_runtime_await_start(actor->runtime);
     work(actor);
     tear_down(actor);
     return NULL;
@@ -658,7 +659,6 @@ static void *worker(void *argument) {
 
 muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index, mu_device *device,
                              muster_error *error) {
-    memset(actor, 0, sizeof *actor);
     actor->runtime = runtime;
     actor->index = index;
     actor->device = device;

@@ -182,7 +182,7 @@ struct mu_actor {
     muster_error loss; /* others read it once mu_loss_has says so */
 };
 
-/* Opens nothing: `device` is open and given over. Starts the thread; blocks until it has entered the device. */
+/* Opens nothing: `*actor` is zero, `device` is open and given over. Starts the thread; blocks until it has entered the device. */
 muster_status mu_actor_start(mu_actor *actor, muster_runtime *runtime, int index, mu_device *device,
                              muster_error *error);
 /* Stops and joins the thread; no run may be unfinished. Frees what the actor made on the device, then closes it. */

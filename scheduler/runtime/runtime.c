@@ -103,20 +103,34 @@ static muster_status open_devices(muster_runtime *runtime, mu_device **devices, 
     return status;
 }
 
-/* Starts the actors. A device belongs to its actor from then on. */
-static muster_status start_actors(muster_runtime *runtime, mu_device **devices, uint32_t count, muster_error *error) {
-    runtime->actors = mu_alloc_aligned(MU_CACHE_LINE, count * sizeof *runtime->actors);
-    if (!runtime->actors) return mu_fail_host_memory(error, "the device actors", count * sizeof *runtime->actors);
+/* A device belongs to its actor from then on. */
+static muster_status start_each(muster_runtime *runtime, mu_device **devices, uint32_t count, muster_error *error) {
     for (uint32_t i = 0; i < count; i++) {
         muster_status status = mu_actor_start(&runtime->actors[i], runtime, (int)i, devices[i], error);
         if (status) return status;
         devices[i] = NULL;
-        /* A worker that runs already may have to tell of a fault. */
-        pthread_mutex_lock(&runtime->fault_lock);
         runtime->started_actors = i + 1;
-        pthread_mutex_unlock(&runtime->fault_lock);
     }
     return MUSTER_OK;
+}
+
+/* Starts the actors. None works before all are there, for a worker that loses its device looks at the others. */
+static muster_status start_actors(muster_runtime *runtime, mu_device **devices, uint32_t count, muster_error *error) {
+    runtime->actors = mu_alloc_aligned(MU_CACHE_LINE, count * sizeof *runtime->actors);
+    if (!runtime->actors) return mu_fail_host_memory(error, "the device actors", count * sizeof *runtime->actors);
+    memset(runtime->actors, 0, count * sizeof *runtime->actors);
+    muster_status status = start_each(runtime, devices, count, error);
+    pthread_mutex_lock(&runtime->fault_lock);
+    runtime->working = true;
+    pthread_cond_broadcast(&runtime->begin);
+    pthread_mutex_unlock(&runtime->fault_lock);
+    return status;
+}
+
+void mu_runtime_await_start(muster_runtime *runtime) {
+    pthread_mutex_lock(&runtime->fault_lock);
+    while (!runtime->working) pthread_cond_wait(&runtime->begin, &runtime->fault_lock);
+    pthread_mutex_unlock(&runtime->fault_lock);
 }
 
 /* No run is left: the host thread has nothing to tell the workers but what its last calls still do. */
@@ -139,6 +153,7 @@ static void free_runtime(muster_runtime *runtime) {
     pthread_mutex_destroy(&runtime->handle_lock);
     pthread_mutex_destroy(&runtime->run_lock);
     pthread_cond_destroy(&runtime->idle);
+    pthread_cond_destroy(&runtime->begin);
     pthread_mutex_destroy(&runtime->fault_lock);
     mu_losses_destroy(&runtime->losses);
     pthread_mutex_destroy(&runtime->reduce_lock);
@@ -168,6 +183,7 @@ static muster_runtime *new_runtime(void) {
     pthread_mutex_init(&runtime->run_lock, NULL);
     mu_cond_init(&runtime->idle);
     pthread_mutex_init(&runtime->fault_lock, NULL);
+    pthread_cond_init(&runtime->begin, NULL);
     mu_losses_init(&runtime->losses);
     pthread_mutex_init(&runtime->reduce_lock, NULL);
     return runtime;
@@ -316,13 +332,11 @@ void mu_runtime_fault(muster_runtime *runtime, const muster_error *error) {
         runtime->fault = *error;
         atomic_store_explicit(&runtime->faulted, true, memory_order_release);
     }
-    uint32_t started = runtime->started_actors;
     pthread_mutex_unlock(&runtime->fault_lock);
     if (!first) return;
     mu_log_line(&runtime->log, MUSTER_LOG_ERROR, "%s", error->message);
-    /* Parked workers look by themselves when something of theirs is in flight; the others need to end queued work. Those that have not
-     * started yet look before they do any. */
-    for (uint32_t d = 0; d < started; d++) {
+    /* Parked workers look by themselves when something of theirs is in flight; the others need to end queued work. */
+    for (uint32_t d = 0; d < runtime->started_actors; d++) {
         runtime->actors[d].wake.run = wake;
         mu_actor_post_call(&runtime->actors[d], &runtime->actors[d].wake);
     }

@@ -36,8 +36,8 @@ struct muster_runtime {
     mu_watches watches;
     /* Read-backs and host jobs under way: what they use cannot be evicted, but will be. Relaxed: workers look again. */
     atomic_uint host_tasks;
-    uint32_t started_actors;                /* all, but while it is created or that fails: written under fault_lock */
-    mu_actor *actors;                       /* device_count of them */
+    uint32_t started_actors; /* fewer than device_count only while creating fails; constant once workers work */
+    mu_actor *actors;        /* device_count of them */
     mu_location_mask reach[MU_MAX_DEVICES]; /* the devices that each copies from without the host; constant */
     mu_order order;
     const muster_placement_policy *placement; /* of the configuration */
@@ -65,6 +65,8 @@ struct muster_runtime {
     atomic_bool faulted;
     pthread_mutex_t fault_lock;
     muster_error fault;
+    pthread_cond_t begin; /* `working`, under fault_lock: all actors are there, or it is being taken down again */
+    bool working;
     mu_losses losses;
     bool budgets_differ;       /* between devices; constant */
     uint64_t whole_copy_bytes; /* a buffer up to this size gets one device copy of the whole; constant */
@@ -91,6 +93,9 @@ static inline muster_run *mu_run_at(const muster_runtime *runtime, uint32_t slot
 /* The run counts as unfinished from the first to the second, after which the runtime may be destroyed. OUT_OF_HOST_MEMORY. */
 muster_status mu_run_table_add(muster_runtime *runtime, muster_run *run, muster_error *error);
 void mu_run_table_remove(muster_runtime *runtime, uint32_t slot);
+
+/* A worker that is set up waits until all are. */
+void mu_runtime_await_start(muster_runtime *runtime);
 
 /* Latches a fault of the whole process and tells every actor. Any thread; the first one counts. */
 void mu_runtime_fault(muster_runtime *runtime, const muster_error *error);
