@@ -374,9 +374,7 @@ static bool retry_starved(mu_actor *actor) {
 static bool is_at_the_end(mu_actor *actor) {
     uint32_t tasks = epoch_at(actor, actor->timeline.open)->tasks;
     if (tasks < EPOCH_LEAST_TASKS) return false;
-    const muster_run *run = mu_run_at(actor->runtime, actor->ready.first->run);
-    uint32_t left = atomic_load_explicit(&run->unenqueued, memory_order_relaxed);
-    left = left > tasks ? left - tasks : 0; /* the epoch's are not subtracted yet */
+    uint32_t left = mu_epoch_left(actor, mu_run_at(actor->runtime, actor->ready.first->run));
     return left < tasks / 2 && actor->ready.count <= left;
 }
 

@@ -232,6 +232,14 @@ void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_
 void mu_epoch_enqueued(mu_actor *actor, uint64_t number);
 void mu_epoch_retire(mu_actor *actor, uint64_t number);
 
+/* What the run still has to enqueue, if the open epoch's tasks are its own. */
+static inline uint32_t mu_epoch_left(const mu_actor *actor, const muster_run *run) {
+    uint32_t left = atomic_load_explicit(&run->unenqueued, memory_order_relaxed);
+    /* The open epoch's tasks are not subtracted yet. */
+    uint32_t enqueued = actor->epochs[actor->timeline.open % MU_EPOCH_RING].tasks;
+    return left > enqueued ? left - enqueued : 0;
+}
+
 /* The epoch is closed: what it comes after on other devices. */
 void mu_epoch_note_waits(mu_actor *actor, uint64_t number);
 

@@ -75,10 +75,7 @@ static waiting wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_
  * has to enqueue, for on one device the successors of a launch are ready at once. Of the last few jobs of a run some are no launches:
  * a kernel and what brings its result home are no burst. */
 static uint32_t expected_launches(const mu_actor *actor, const muster_run *run) {
-    uint32_t left = atomic_load_explicit(&run->unenqueued, memory_order_relaxed);
-    /* This epoch's tasks are not subtracted yet. */
-    uint32_t enqueued = actor->epochs[actor->timeline.open % MU_EPOCH_RING].tasks;
-    left = left > enqueued ? left - enqueued : 0;
+    uint32_t left = mu_epoch_left(actor, run);
     if (actor->runtime->device_count > 1) left /= actor->runtime->device_count;
     uint32_t ready = actor->ready.count + 1;
     return left > ready && left >= MU_BURST_FORESEEN ? left : ready;
