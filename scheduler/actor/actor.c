@@ -28,8 +28,8 @@ enum { EPOCH_TASKS = 2 * MU_BURST_LONGEST };
  * what somebody waits for. */
 enum { EPOCH_LEAST_TASKS = 32 };
 
-/* An idle worker that spins looks so often for mail between two looks at everything. */
-enum { IDLE_LOOKS = 8 };
+/* A worker that spins looks so often for mail between two looks at everything. */
+enum { IDLE_LOOKS = 16 };
 
 /* ---------------------------------------------------------------------------------------------------------- epochs -- */
 
@@ -110,6 +110,17 @@ void mu_epoch_note_waits(mu_actor *actor, uint64_t number) {
         actor->after[number % MU_EPOCH_RING * count + d] = actor->runtime->actors[d].timeline.waited_by[actor->index];
 }
 
+/* The worker has nothing to do but to wait for the end of the epoch. Who on another device goes on after it needs it closed soon
+ * and is not helped by a signal. */
+static bool is_watched(const mu_actor *actor) {
+    if (actor->ready.first || (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) ||
+        mu_mailbox_has_mail(&actor->mailbox))
+        return false;
+    for (uint32_t d = 0; d < actor->runtime->device_count; d++)
+        if (actor->outbox[d].first) return false;
+    return true;
+}
+
 muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
     if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers)
@@ -117,9 +128,7 @@ muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
     mu_bursts_flush(actor);
     mu_tally_flush(actor);
     mu_epoch_note_waits(actor, actor->timeline.open);
-    bool watched = !actor->ready.first && !(actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) &&
-                   !mu_mailbox_has_mail(&actor->mailbox);
-    muster_status status = mu_timeline_close(&actor->timeline, watched, error);
+    muster_status status = mu_timeline_close(&actor->timeline, is_watched(actor), error);
     if (status) return status;
     open_epoch(actor);
     for_each_run(actor, epoch, false, mu_run_enqueued);
@@ -526,10 +535,10 @@ static uint64_t patience_ns(const mu_actor *actor, bool longer) {
     return spin_ns < UINT64_MAX / MU_SPIN_LONGER ? MU_SPIN_LONGER * spin_ns : UINT64_MAX;
 }
 
-/* Mail is what there will be, or an end. */
+/* Mail is what there will be, or an end. An event is asked by a call of the driver, which other devices' launches may have to wait for. */
 static void spin(const mu_actor *actor, bool in_flight) {
     bool told = !in_flight || actor->timeline.signalled == actor->timeline.complete + 1;
-    uint32_t looks = told ? IDLE_LOOKS : 1;
+    uint32_t looks = told || actor->runtime->device_count > 1 ? IDLE_LOOKS : 1;
     do mu_spin_pause();
     while (--looks && !mu_mailbox_has_mail(&actor->mailbox) && !mu_timeline_is_signalled(&actor->timeline));
 }
