@@ -9,11 +9,11 @@
 #include "base/error.h"
 #include "scheduler/actor/bind.h"
 #include "scheduler/actor/enqueue.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/actor/loss.h"
 #include "scheduler/actor/ready.h"
 #include "scheduler/actor/steal.h"
 #include "scheduler/memory/arrivals.h"
-#include "scheduler/memory/buffer.h"
 #include "scheduler/memory/evict.h"
 #include "scheduler/placement/estimate.h"
 #include "scheduler/program/program.h"
@@ -30,179 +30,6 @@ enum { EPOCH_LEAST_TASKS = 32 };
 
 /* A worker that spins looks so often for mail between two looks at everything. */
 enum { IDLE_LOOKS = 16 };
-
-/* ---------------------------------------------------------------------------------------------------------- epochs -- */
-
-static mu_epoch *epoch_at(mu_actor *actor, uint64_t number) { return &actor->epochs[number % MU_EPOCH_RING]; }
-
-void mu_epoch_add_calls(mu_actor *actor, uint32_t calls) {
-    epoch_at(actor, actor->timeline.open)->calls += calls;
-    actor->calls_in_flight += calls;
-}
-
-void mu_epoch_add_upload(mu_actor *actor, uint64_t bytes) {
-    epoch_at(actor, actor->timeline.open)->upload_bytes += bytes;
-    actor->upload_backlog_bytes += bytes;
-}
-
-void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls) {
-    mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
-    task->epoch = actor->timeline.open;
-    task->epoch_next = MU_NO_TASK;
-    if (epoch->tasks++ == 0)
-        epoch->first = mu_task_ref_of(task);
-    else
-        epoch->last->epoch_next = mu_task_ref_of(task);
-    epoch->last = task;
-    epoch->estimate_ns += task->message.weight;
-    actor->ns_in_flight += task->message.weight;
-    actor->tasks_in_flight++;
-    mu_epoch_add_calls(actor, calls);
-}
-
-/* Calls `what` once per stretch of tasks of one run, with their count. A run can be gone after its last task is counted,
- * so each task is read before its stretch is. */
-static void for_each_run(mu_actor *actor, const mu_epoch *epoch, bool ending, void (*what)(muster_run *, uint32_t)) {
-    mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK;
-    while (ref != MU_NO_TASK) {
-        muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
-        uint32_t slot = (uint32_t)(ref >> 32), count = 0;
-        while (ref != MU_NO_TASK && (uint32_t)(ref >> 32) == slot) {
-            mu_task *task = mu_run_task(run, (uint32_t)ref);
-            ref = task->epoch_next;
-            if (ending) atomic_store_explicit(&task->state, MU_TASK_ENDED, memory_order_release);
-            count++;
-        }
-        what(run, count);
-    }
-}
-
-static void answer_awaiting(mu_actor *actor) {
-    for (mu_task *task; (task = mu_task_list_take(&actor->awaiting));) {
-        task->next = MU_NONE;
-        mu_actor_post_tasks(&actor->runtime->actors[task->device], task);
-    }
-}
-
-static void flush_outbox(mu_actor *actor) {
-    for (uint32_t d = 0; d < actor->runtime->device_count; d++) {
-        mu_task *task = actor->outbox[d].first;
-        actor->outbox[d].first = actor->outbox[d].last = NULL;
-        while (task) {
-            mu_task *next = (mu_task *)task->message.link.next;
-            mu_actor_post_tasks(&actor->runtime->actors[d], task);
-            task = next;
-        }
-    }
-}
-
-void mu_epoch_enqueued(mu_actor *actor, uint64_t number) {
-    for_each_run(actor, epoch_at(actor, number), false, mu_run_enqueued);
-}
-
-static void open_epoch(mu_actor *actor) {
-    *epoch_at(actor, actor->timeline.open) =
-        (mu_epoch){.first = MU_NO_TASK, .losses_known = mu_loss_serial(&actor->runtime->losses)};
-}
-
-void mu_epoch_note_waits(mu_actor *actor, uint64_t number) {
-    for (uint32_t d = 0, count = actor->runtime->device_count; d < count; d++)
-        actor->after[number % MU_EPOCH_RING * count + d] = actor->runtime->actors[d].timeline.waited_by[actor->index];
-}
-
-/* The worker has nothing to do but to wait for the end of the epoch. Who on another device goes on after it needs it closed soon
- * and is not helped by a signal. */
-static bool is_watched(const mu_actor *actor) {
-    if (actor->ready.first || (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) ||
-        mu_mailbox_has_mail(&actor->mailbox))
-        return false;
-    for (uint32_t d = 0; d < actor->runtime->device_count; d++)
-        if (actor->outbox[d].first) return false;
-    return true;
-}
-
-muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error) {
-    mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
-    if (epoch->tasks == 0 && epoch->calls == 0 && !epoch->transfers)
-        return MUSTER_OK; /* nobody can wait for an empty epoch */
-    mu_bursts_flush(actor);
-    mu_tally_flush(actor);
-    mu_epoch_note_waits(actor, actor->timeline.open);
-    muster_status status = mu_timeline_close(&actor->timeline, is_watched(actor), error);
-    if (status) return status;
-    open_epoch(actor);
-    for_each_run(actor, epoch, false, mu_run_enqueued);
-    return MUSTER_OK;
-}
-
-void mu_epoch_note_losses(mu_actor *actor) {
-    mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
-    uint64_t serial = mu_loss_serial(&actor->runtime->losses);
-    if (epoch->losses_known == serial) return;
-    muster_error error;
-    if (epoch->tasks == 0)
-        epoch->losses_known = serial;
-    else if (mu_actor_close_epoch(actor, &error))
-        mu_actor_lose(actor, &error);
-}
-
-static void drop_transfers(mu_actor *actor, mu_epoch *epoch) {
-    while (epoch->transfers) {
-        mu_transfer *transfer = epoch->transfers;
-        epoch->transfers = transfer->next;
-        /* Release pairs with the owner's acquire before it frees the source. */
-        if (transfer->source) atomic_fetch_sub_explicit(&transfer->source->pins, 1, memory_order_release);
-        transfer->source = NULL;
-        if (transfer->buffer) mu_buffer_release(transfer->buffer);
-        transfer->buffer = NULL;
-        transfer->next = actor->spare_transfers;
-        actor->spare_transfers = transfer;
-    }
-}
-
-void mu_epoch_retire(mu_actor *actor, uint64_t number) {
-    mu_epoch *epoch = epoch_at(actor, number);
-    if (!actor->lost) {
-        mu_loss_judge(actor, number);
-        mu_timeline_settle(&actor->timeline, number);
-    }
-    drop_transfers(actor, epoch);
-    actor->upload_backlog_bytes -= epoch->upload_bytes;
-    actor->calls_in_flight -= epoch->calls;
-    actor->tasks_in_flight -= epoch->tasks;
-    actor->ns_in_flight -= epoch->estimate_ns;
-    if (actor->runtime->device_count > 1) {
-        atomic_fetch_sub_explicit(&actor->queued, epoch->tasks, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&actor->queued_ns, epoch->estimate_ns, memory_order_relaxed);
-    }
-    atomic_fetch_add_explicit(&actor->jobs_ended, epoch->tasks, memory_order_relaxed);
-    for_each_run(actor, epoch, true, mu_run_ended);
-    actor->retired = number;
-}
-
-mu_transfer *mu_actor_add_transfer(mu_actor *actor) {
-    mu_transfer *transfer = actor->spare_transfers;
-    if (transfer) {
-        actor->spare_transfers = transfer->next;
-    } else {
-        transfer = mu_alloc_zeroed(1, sizeof *transfer);
-        if (!transfer) return NULL;
-    }
-    mu_epoch *epoch = epoch_at(actor, actor->timeline.open);
-    transfer->next = epoch->transfers;
-    epoch->transfers = transfer;
-    return transfer;
-}
-
-void mu_transfer_note(mu_actor *actor, mu_transfer *transfer, muster_buffer *buffer, const mu_area *area, int source,
-                      uint64_t stamp) {
-    if (mu_timeline_done(&actor->runtime->actors[source].timeline) >= stamp) return;
-    mu_handle_retain(&buffer->handle);
-    transfer->buffer = buffer;
-    transfer->area = *area;
-    transfer->from = source;
-    transfer->stamp = stamp;
-}
 
 /* ------------------------------------------------------------------------------------------------------------ loop -- */
 
@@ -381,7 +208,7 @@ static bool retry_starved(mu_actor *actor) {
 
 /* Nothing waits here but the end of a run, and that is less than half of what the epoch has already. */
 static bool is_at_the_end(mu_actor *actor) {
-    uint32_t tasks = epoch_at(actor, actor->timeline.open)->tasks;
+    uint32_t tasks = mu_epoch_at(actor, actor->timeline.open)->tasks;
     if (tasks < EPOCH_LEAST_TASKS) return false;
     uint32_t left = mu_epoch_left(actor, mu_run_at(actor->runtime, actor->ready.first->run));
     return left < tasks / 2 && actor->ready.count <= left;
@@ -449,6 +276,25 @@ static void end_lost(mu_actor *actor) {
     mu_loss_end_everything(actor);
 }
 
+static void answer_awaiting(mu_actor *actor) {
+    for (mu_task *task; (task = mu_task_list_take(&actor->awaiting));) {
+        task->next = MU_NONE;
+        mu_actor_post_tasks(&actor->runtime->actors[task->device], task);
+    }
+}
+
+static void flush_outbox(mu_actor *actor) {
+    for (uint32_t d = 0; d < actor->runtime->device_count; d++) {
+        mu_task *task = actor->outbox[d].first;
+        actor->outbox[d].first = actor->outbox[d].last = NULL;
+        while (task) {
+            mu_task *next = (mu_task *)task->message.link.next;
+            mu_actor_post_tasks(&actor->runtime->actors[d], task);
+            task = next;
+        }
+    }
+}
+
 static void close_and_hand_over(mu_actor *actor) {
     muster_error error;
     /* Another thread's call may have been told. */
@@ -457,7 +303,7 @@ static void close_and_hand_over(mu_actor *actor) {
         mu_actor_lose(actor, &error);
     }
     if (!actor->lost) {
-        muster_status status = mu_actor_close_epoch(actor, &error);
+        muster_status status = mu_epoch_close(actor, &error);
         /* Serial mode: its work is complete already; with its event too, it is retired before the next job starts. */
         if (!status && (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL) &&
             actor->retired + 1 < actor->timeline.open)
@@ -485,7 +331,7 @@ static bool look_for_completions(mu_actor *actor) {
     uint64_t seen_ns = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
     if (!actor->lost && actor->timeline.complete != complete &&
         (actor->runtime->device_count > 1 ||
-         (epoch_at(actor, complete + 1)->tasks <= MU_VIGIL_TASKS && seen_ns - since_ns > MU_VIGIL_NS)))
+         (mu_epoch_at(actor, complete + 1)->tasks <= MU_VIGIL_TASKS && seen_ns - since_ns > MU_VIGIL_NS)))
         mu_estimate_note_epochs(actor, complete + 1, actor->timeline.complete, since_ns);
     while (!actor->lost && actor->retired < actor->timeline.complete && mu_loss_can_judge(actor, actor->retired + 1))
         mu_epoch_retire(actor, actor->retired + 1);
@@ -636,7 +482,7 @@ static muster_status set_up(mu_actor *actor, muster_error *error) {
         status = mu_module_cache_create(actor->device, actor->occupancy, &actor->modules, error);
     if (!status) status = mu_bursts_create(actor, error);
     if (!status) status = mu_staging_create(actor->device, actor->runtime->copier, wake, actor, &actor->staging, error);
-    open_epoch(actor);
+    mu_epoch_open(actor);
     if (status) tear_down(actor);
     return status;
 }

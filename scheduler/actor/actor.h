@@ -50,7 +50,7 @@ typedef struct mu_transfer {
     int from;
 } mu_transfer;
 
-/* What the worker remembers of an epoch until it is done. */
+/* What the worker remembers of an epoch until it is done (scheduler/actor/epoch.h). */
 typedef struct mu_epoch {
     mu_task_ref first;
     mu_task *last; /* while the epoch is open */
@@ -228,42 +228,13 @@ void mu_task_hand_over(muster_runtime *runtime, mu_actor *self, mu_task *task, i
 /* Counts one predecessor off each successor of a task that was enqueued or ended. */
 void mu_task_release_successors(muster_runtime *runtime, mu_actor *self, muster_run *run, mu_task *task);
 
-/* Everything enqueued in the epoch counts as enqueued with its runs; as ended, with what the epoch held given back. */
-void mu_epoch_enqueued(mu_actor *actor, uint64_t number);
-void mu_epoch_retire(mu_actor *actor, uint64_t number);
-
-/* What the run still has to enqueue, if the open epoch's tasks are its own. */
-static inline uint32_t mu_epoch_left(const mu_actor *actor, const muster_run *run) {
-    uint32_t left = atomic_load_explicit(&run->unenqueued, memory_order_relaxed);
-    /* The open epoch's tasks are not subtracted yet. */
-    uint32_t enqueued = actor->epochs[actor->timeline.open % MU_EPOCH_RING].tasks;
-    return left > enqueued ? left - enqueued : 0;
-}
-
-/* The epoch is closed: what it comes after on other devices. */
-void mu_epoch_note_waits(mu_actor *actor, uint64_t number);
-
 /* Whether the device has as much ahead of it as it may have, or must drain before anything is enqueued. Some task is ready. */
 bool mu_actor_is_full(const mu_actor *actor);
 
-/* Closes the open epoch if anything is in it. */
-muster_status mu_actor_close_epoch(mu_actor *actor, muster_error *error);
-
-static inline mu_task_ref mu_epoch_first(const mu_actor *actor, uint64_t number) {
-    const mu_epoch *epoch = &actor->epochs[number % MU_EPOCH_RING];
-    return epoch->tasks ? epoch->first : MU_NO_TASK;
-}
 /* Whether `epoch` of `device` is not done and may take long: the device has been at its oldest epoch for a while, or is lost, and what is
  * left of its epochs ends after others'. */
 bool mu_actor_is_behind(const mu_actor *actor, int device, uint64_t epoch);
 /* Held tasks are ready, before those of their priorities that are: they have waited longer. The list is empty then. */
 void mu_actor_take_up(mu_actor *actor, mu_task_list *held);
-/* The open epoch waits for so much on the upload lane. */
-void mu_epoch_add_upload(mu_actor *actor, uint64_t bytes);
-/* A transfer record of the open epoch. NULL: out of host memory. */
-mu_transfer *mu_actor_add_transfer(mu_actor *actor);
-/* What it brings comes from `source`, behind epoch `stamp` there. */
-void mu_transfer_note(mu_actor *actor, mu_transfer *transfer, muster_buffer *buffer, const mu_area *area, int source,
-                      uint64_t stamp);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/actor/loss.h"
 #include "scheduler/graph/advice.h"
 #include "scheduler/memory/arrivals.h"
@@ -135,7 +136,7 @@ static muster_status order_after_use(mu_task_binding *b, const mu_instance *inst
     if (instance->last_use == timeline->open) {
         /* Uploads of this epoch belong behind its event. */
         muster_status status = mu_bind_join_upload(b);
-        if (!status) status = mu_actor_close_epoch(b->actor, b->error);
+        if (!status) status = mu_epoch_close(b->actor, b->error);
         if (status) return status;
     }
     if (mu_timeline_wait(timeline, instance->last_use, b->actor->device, MU_LANE_UPLOAD, b->error) == MU_EPOCH_FAILED)
@@ -207,7 +208,7 @@ static void unpin(const mu_incoming *piece) {
 static mu_bind bring_joined(mu_task_binding *b, muster_buffer *buffer, mu_instance *instance,
                             const mu_incoming *piece) {
     mu_actor *actor = b->actor;
-    mu_transfer *transfer = mu_actor_add_transfer(actor);
+    mu_transfer *transfer = mu_epoch_add_transfer(actor);
     if (!transfer) {
         mu_fail_host_memory(b->error, "a transfer", sizeof *transfer);
         unpin(piece);

@@ -4,6 +4,7 @@
 
 #include "scheduler/actor/actor.h"
 #include "scheduler/actor/enqueue.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/program/program.h"
 #include "scheduler/runtime/runtime.h"
 

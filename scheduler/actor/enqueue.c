@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "device/launch.h"
 #include "scheduler/actor/bind.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/actor/loss.h"
 #include "scheduler/actor/ready.h"
 #include "scheduler/actor/tally.h"
@@ -74,7 +75,7 @@ static waiting wait_for_predecessors(mu_actor *actor, muster_run *run, const mu_
 /* Launches that will probably follow each other without anything between, this one included: what is ready, and what its run still
  * has to enqueue, for on one device the successors of a launch are ready at once. Of the last few jobs of a run some are no launches:
  * a kernel and what brings its result home are no burst. */
-static uint32_t expected_launches(const mu_actor *actor, const muster_run *run) {
+static uint32_t expected_launches(mu_actor *actor, const muster_run *run) {
     uint32_t left = mu_epoch_left(actor, run);
     if (actor->runtime->device_count > 1) left /= actor->runtime->device_count;
     uint32_t ready = actor->ready.count + 1;

@@ -22,12 +22,4 @@ void mu_enqueue_failed(mu_actor *actor, muster_run *run, mu_task *task, const mu
  * failed so, its run's tasks are told to look. */
 void mu_enqueue_again(mu_actor *actor, mu_task_ref ref);
 
-/* scheduler/actor/actor.c: puts the task in the open epoch. */
-void mu_epoch_add_task(mu_actor *actor, mu_task *task, uint32_t calls);
-/* scheduler/actor/actor.c: what is bound from now on has seen every loss that is known: if the open epoch holds tasks that may not have,
- * it is closed. */
-void mu_epoch_note_losses(mu_actor *actor);
-/* Counts calls on the device's streams against the enqueue-ahead bound, until the open epoch is done. */
-void mu_epoch_add_calls(mu_actor *actor, uint32_t calls);
-
 #endif

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "scheduler/actor/bind.h"
 #include "scheduler/actor/enqueue.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/actor/ready.h"
 #include "scheduler/memory/evict.h"
 #include "scheduler/runtime/runtime.h"
@@ -45,7 +46,7 @@ static uint64_t waited_for(const mu_actor *actor, uint64_t number, int device) {
 /* Whether the task, in epoch `number`, touches what was lost before it without its knowledge. */
 static bool is_hit(mu_actor *actor, const muster_run *run, const mu_node *node, uint64_t number, int *device) {
     mu_losses *losses = &actor->runtime->losses;
-    uint64_t known = actor->epochs[number % MU_EPOCH_RING].losses_known;
+    uint64_t known = mu_epoch_at(actor, number)->losses_known;
     const mu_access *accesses = &run->graph->accesses[node->access_first];
     pthread_mutex_lock(&losses->lock);
     bool hit = losses->unmarked > known && node->access_count;
@@ -144,10 +145,10 @@ static void judge_task(mu_actor *actor, muster_run *run, mu_task *task, uint64_t
 void mu_loss_judge(mu_actor *actor, uint64_t number) {
     mu_losses *losses = &actor->runtime->losses;
     if (!atomic_load_explicit(&losses->any, memory_order_relaxed) && !mu_loss_devices(actor->runtime)) return;
-    mu_epoch *epoch = &actor->epochs[number % MU_EPOCH_RING];
+    mu_epoch *epoch = mu_epoch_at(actor, number);
     for (const mu_transfer *transfer = epoch->transfers; transfer; transfer = transfer->next)
         judge_transfer(actor, transfer, number);
-    for (mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK; ref != MU_NO_TASK;) {
+    for (mu_task_ref ref = mu_epoch_first(epoch); ref != MU_NO_TASK;) {
         muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
         mu_task *task = mu_run_task(run, (uint32_t)ref);
         if (!task->status) judge_task(actor, run, task, number);
@@ -220,8 +221,8 @@ static void give_up_instances(mu_actor *actor) {
 }
 
 static void fail_suspects(mu_actor *actor, uint64_t number) {
-    const mu_epoch *epoch = &actor->epochs[number % MU_EPOCH_RING];
-    for (mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK; ref != MU_NO_TASK;) {
+    const mu_epoch *epoch = mu_epoch_at(actor, number);
+    for (mu_task_ref ref = mu_epoch_first(epoch); ref != MU_NO_TASK;) {
         muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
         mu_task *task = mu_run_task(run, (uint32_t)ref);
         if (!task->status) fail_suspect(actor, run, task, number);
@@ -241,13 +242,13 @@ static void settle(mu_actor *actor) {
     mu_timeline_lose(&actor->timeline);
     mu_epoch_enqueued(actor, open);
     actor->timeline.open = open + 1;
-    actor->epochs[(open + 1) % MU_EPOCH_RING] = (mu_epoch){.first = MU_NO_TASK};
+    *mu_epoch_at(actor, open + 1) = (mu_epoch){.first = MU_NO_TASK};
     actor->lost_settled = true;
 }
 
 static void end_epoch(mu_actor *actor, uint64_t number) {
     mu_epoch_retire(actor, number);
-    actor->epochs[number % MU_EPOCH_RING] = (mu_epoch){.first = MU_NO_TASK};
+    *mu_epoch_at(actor, number) = (mu_epoch){.first = MU_NO_TASK};
 }
 
 void mu_loss_end_everything(mu_actor *actor) {

@@ -1,7 +1,7 @@
 #include "scheduler/actor/vigil.h"
 
 #include "base/clock.h"
-#include "scheduler/actor/actor.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/placement/estimate.h"
 #include "scheduler/runtime/runtime.h"
 
@@ -9,11 +9,10 @@
 enum { MEASURED_LOOKS = 32 };
 
 /* When the oldest epoch in flight probably ends; 0: that is not known, or it is many short kernels. */
-static uint64_t expected_end_ns(const mu_actor *actor) {
+static uint64_t expected_end_ns(mu_actor *actor) {
     uint64_t end = atomic_load_explicit(&actor->timeline.since_ns, memory_order_relaxed);
     if (actor->retired + 1 >= actor->timeline.open) return 0;
-    const mu_epoch *epoch = &actor->epochs[(actor->retired + 1) % MU_EPOCH_RING];
-    mu_task_ref ref = epoch->tasks ? epoch->first : MU_NO_TASK;
+    mu_task_ref ref = mu_epoch_first(mu_epoch_at(actor, actor->retired + 1));
     for (int count = 0; ref != MU_NO_TASK; count++) {
         const muster_run *run = mu_run_at(actor->runtime, (uint32_t)(ref >> 32));
         const mu_task *task = &run->tasks[(uint32_t)ref];

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "scheduler/actor/bind.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/actor/loss.h"
 #include "scheduler/graph/advice.h"
 #include "scheduler/memory/arrivals.h"
@@ -192,7 +193,7 @@ mu_bind mu_instance_reserve(mu_task_binding *b, uint64_t bytes) {
 /* What follows on `to` comes after what is on `from` so far. */
 static muster_status join(mu_task_binding *b, mu_lane from, const mu_lane *to, int count) {
     mu_device *device = b->actor->device;
-    mu_transfer *transfer = mu_actor_add_transfer(b->actor);
+    mu_transfer *transfer = mu_epoch_add_transfer(b->actor);
     muster_status status = transfer ? MUSTER_OK : mu_fail_host_memory(b->error, "a transfer", sizeof *transfer);
     if (!status && !transfer->event) status = mu_event_create(device, &transfer->event, b->error);
     if (!status) status = mu_event_record(device, from, transfer->event, b->error);

@@ -1,6 +1,7 @@
 #include "scheduler/placement/estimate.h"
 
 #include "base/clock.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/program/program.h"
 #include "scheduler/runtime/runtime.h"
 
@@ -139,7 +140,7 @@ static const mu_node *dispatched(const mu_actor *actor, mu_task_ref ref, mu_task
 
 #define FOR_EACH_DISPATCH(node)                                                                                        \
     for (uint64_t number = first; number <= last; number++)                                                            \
-        for (mu_task_ref ref = mu_epoch_first(actor, number), next; ref != MU_NO_TASK; ref = next)                     \
+        for (mu_task_ref ref = mu_epoch_first(mu_epoch_at(actor, number)), next; ref != MU_NO_TASK; ref = next)        \
             for (const mu_node *node = dispatched(actor, ref, &next); node; node = NULL)
 
 /* Since what was noted last: by the driver's model of the device, or what passed since the device can have begun. */

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "scheduler/actor/enqueue.h"
+#include "scheduler/actor/epoch.h"
 #include "scheduler/runtime/runtime.h"
 
 muster_status mu_callback_failed(const char *what, muster_status status, muster_error *told, muster_error *error) {
