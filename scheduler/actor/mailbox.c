@@ -14,14 +14,14 @@ void mu_mailbox_init(mu_mailbox *mailbox) {
 
 static void futex_wake_one(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
 
-/* Store-load order between the push (or nudge) and the look at `parked`, against park's store of `parked` and its look at the
- * stack: one of the two sees the other, so a message is never left to a sleeping worker. */
-static void wake_if_parked(mu_mailbox *mailbox) {
-    atomic_thread_fence(memory_order_seq_cst);
+void mu_mailbox_rouse(mu_mailbox *mailbox) {
     if (atomic_load_explicit(&mailbox->parked, memory_order_relaxed) &&
         atomic_exchange_explicit(&mailbox->parked, 0, memory_order_relaxed))
         futex_wake_one(&mailbox->parked);
 }
+
+/* The fences: store-load order between the push (or nudge) and the look at `parked`, against park's store of `parked` and its look at the
+ * stack: one of the two sees the other, so a message is never left to a sleeping worker. */
 
 void mu_mailbox_post(mu_mailbox *mailbox, mu_message *message) {
     /* Release publishes the message's content and its link; pairs with the acquire of the exchange in drain. */
@@ -30,13 +30,15 @@ void mu_mailbox_post(mu_mailbox *mailbox, mu_message *message) {
         message->link.next = newest;
     } while (!atomic_compare_exchange_weak_explicit(&mailbox->newest, &newest, &message->link, memory_order_release,
                                                     memory_order_relaxed));
-    wake_if_parked(mailbox);
+    atomic_thread_fence(memory_order_seq_cst);
+    mu_mailbox_rouse(mailbox);
 }
 
 void mu_mailbox_nudge(mu_mailbox *mailbox) {
     /* Release publishes what there is to look at; pairs with the acquire in park. */
     atomic_store_explicit(&mailbox->nudged, 1, memory_order_release);
-    wake_if_parked(mailbox);
+    atomic_thread_fence(memory_order_seq_cst);
+    mu_mailbox_rouse(mailbox);
 }
 
 mu_message *mu_mailbox_drain(mu_mailbox *mailbox) {
@@ -61,7 +63,7 @@ bool mu_mailbox_has_mail(const mu_mailbox *mailbox) {
 
 void mu_mailbox_park(mu_mailbox *mailbox, uint64_t timeout_ns) {
     atomic_store_explicit(&mailbox->parked, 1, memory_order_relaxed);
-    /* Pairs with the fence in wake_if_parked. */
+    /* Pairs with the fences of post and nudge. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!mu_mailbox_has_mail(mailbox) && !atomic_load_explicit(&mailbox->nudged, memory_order_relaxed)) {
         struct timespec timeout = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};

@@ -40,6 +40,9 @@ void mu_mailbox_post(mu_mailbox *mailbox, mu_message *message);
  * caller wrote before, the worker sees after it has parked, or not parked. */
 void mu_mailbox_nudge(mu_mailbox *mailbox);
 
+/* Any thread. Wakes a worker that sleeps, for what the caller is about to post: it is up when that comes. A hint: it may park again before. */
+void mu_mailbox_rouse(mu_mailbox *mailbox);
+
 /* Worker only. Takes everything posted so far, oldest first, linked by mu_message_next; NULL when empty. */
 mu_message *mu_mailbox_drain(mu_mailbox *mailbox);
 mu_message *mu_message_next(const mu_message *message);

@@ -26,6 +26,7 @@ muster_status mu_timeline_init(mu_timeline *timeline, mu_device *device, muster_
         muster_status status = mu_event_create(device, &timeline->slots[i].event, error);
         if (status) return status;
     }
+    timeline->modelled = mu_event_kernel_ns(device, timeline->slots[0].event, &timeline->kernel_ns);
     muster_status status = mu_signal_create(device, &timeline->signal, error);
     timeline->signals = timeline->signal != NULL;
     return status;
@@ -57,12 +58,13 @@ static void take_over(mu_timeline *timeline, uint64_t epoch) {
 
 muster_status mu_timeline_close(mu_timeline *timeline, bool watched, muster_error *error) {
     uint64_t epoch = timeline->open;
-    muster_status status = mu_event_record(timeline->device, MU_LANE_DISPATCH, slot_of(timeline, epoch)->event, error);
-    if (status) return status;
+    /* Before the event, which is recorded while the device gets there. */
     if (watched && timeline->signals && timeline->complete + 1 == epoch) {
         timeline->signals = mu_signal_send(timeline->device, MU_LANE_DISPATCH, timeline->signal, (uint32_t)epoch);
         if (timeline->signals) timeline->signalled = epoch;
     }
+    muster_status status = mu_event_record(timeline->device, MU_LANE_DISPATCH, slot_of(timeline, epoch)->event, error);
+    if (status) return status;
     take_over(timeline, epoch + 1);
     if (timeline->complete + 1 == epoch) atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
     timeline->open = epoch + 1;
@@ -76,8 +78,8 @@ muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
     uint64_t before = timeline->complete;
     while (timeline->complete < closed) {
         uint64_t epoch = timeline->complete + 1;
-        bool complete = mu_timeline_is_signalled(timeline);
-        if (!complete && epoch == timeline->signalled && timeline->looks++ % LOOKS != LOOKS - 1) break;
+        bool told = mu_timeline_is_signalled(timeline), complete = told && !timeline->modelled;
+        if (!told && epoch == timeline->signalled && timeline->looks++ % LOOKS != LOOKS - 1) break;
         if (!complete) {
             muster_status status = mu_event_poll(timeline->device, slot_of(timeline, epoch)->event, &complete, error);
             if (status) return status;
@@ -85,9 +87,8 @@ muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
         if (!complete) break;
         timeline->complete = epoch;
     }
-    if (timeline->complete != before)
-        timeline->modelled =
-            mu_event_kernel_ns(timeline->device, slot_of(timeline, timeline->complete)->event, &timeline->kernel_ns);
+    if (timeline->complete != before && timeline->modelled)
+        mu_event_kernel_ns(timeline->device, slot_of(timeline, timeline->complete)->event, &timeline->kernel_ns);
     if (timeline->complete != before) atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
     return MUSTER_OK;
 }

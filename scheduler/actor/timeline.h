@@ -33,7 +33,8 @@ typedef struct mu_timeline {
     bool signals;       /* the driver has taken all so far */
     uint64_t signalled; /* the last epoch whose number was sent */
     uint32_t looks;     /* at it; now and then the event is asked too */
-    /* Worker only: what kernels took up to there, where the driver models it (`modelled`), and what of it has been noted. */
+    /* Worker only: what kernels took up to there, where the driver models it (`modelled`), and what of it has been noted. Such a driver
+     * knows at the event, which comes behind the signal. */
     uint64_t kernel_ns, noted_ns;
     bool modelled;
     /* Written by the worker, read by everybody. `closed`: the last epoch whose event is recorded; its release store pairs

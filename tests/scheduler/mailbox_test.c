@@ -1,5 +1,6 @@
 /* Mailboxes: nothing lost, each producer in its order, nobody left asleep. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -160,6 +161,42 @@ static void a_nudge_is_never_slept_through(void **state) {
     assert_null(mu_mailbox_drain(&tug.here));
 }
 
+typedef struct sleeper {
+    mu_mailbox mailbox;
+    atomic_uint woken;
+    bool over;
+} sleeper;
+
+static void *sleep_on(void *argument) {
+    sleeper *self = argument;
+    while (!self->over) {
+        mu_mailbox_park(&self->mailbox, MUSTER_FOREVER);
+        self->over = mu_mailbox_drain(&self->mailbox) != NULL;
+        atomic_fetch_add_explicit(&self->woken, 1, memory_order_release);
+    }
+    return NULL;
+}
+
+/* Once, and it is as it was before: without mail it parks again. */
+static void who_is_roused_wakes(void **state) {
+    (void)state;
+    enum { TIMES = 1000 };
+    static sleeper sleeper;
+    static letter last;
+    pthread_t thread;
+    mu_mailbox_init(&sleeper.mailbox);
+    assert_int_equal(pthread_create(&thread, NULL, sleep_on, &sleeper), 0);
+    for (uint32_t i = 0; i <= TIMES; i++) {
+        while (atomic_load_explicit(&sleeper.woken, memory_order_acquire) < i) sched_yield();
+        while (!atomic_load_explicit(&sleeper.mailbox.parked, memory_order_relaxed)) sched_yield();
+        if (i < TIMES) mu_mailbox_rouse(&sleeper.mailbox);
+    }
+    assert_int_equal(atomic_load_explicit(&sleeper.woken, memory_order_acquire), TIMES);
+    mu_mailbox_post(&sleeper.mailbox, &last.message);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load_explicit(&sleeper.woken, memory_order_acquire), TIMES + 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_mailbox_drains_nothing),
@@ -167,6 +204,7 @@ int main(void) {
         cmocka_unit_test(many_producers_lose_nothing_and_wake_the_sleeper),
         cmocka_unit_test(ping_pong_never_sleeps_through),
         cmocka_unit_test(a_nudge_is_never_slept_through),
+        cmocka_unit_test(who_is_roused_wakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

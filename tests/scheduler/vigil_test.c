@@ -58,6 +58,34 @@ static void what_is_behind_other_work_is_not(void **state) {
     fixture_close(&fixture);
 }
 
+/* Another device goes on there, after the epoch's event. */
+static void the_hops_of_a_chain_are_not(void **state) {
+    (void)state;
+    enum { HOPS = 40 };
+    fixture fixture;
+    fixture_open(&fixture, 2);
+    muster_buffer *buffers[] = {fixture_buffer(&fixture, 4, NULL), fixture_buffer(&fixture, 4, NULL)};
+    for (int d = 0; d < 2; d++) fixture_write(buffers[d], 0, 4, &(uint32_t){0});
+    muster_graph *graph = fixture_graph(&fixture);
+    muster_job before = MUSTER_NO_JOB;
+    for (int i = 0; i < HOPS; i++) {
+        muster_dispatch dispatch = fixture_dispatch(fixture_kernel(&fixture, "affine"), 1, 32,
+                                                    ARGS(muster_buffer_arg(buffers[i % 2], MUSTER_READ_WRITE),
+                                                         muster_u32_arg(1), muster_u32_arg(1), muster_u32_arg(1)));
+        dispatch.pin_device = 1;
+        dispatch.device = i % 2;
+        dispatch.after = &before;
+        dispatch.after_count = i > 0;
+        before = fixture_add(graph, &dispatch);
+    }
+    uint64_t sent = signals(&fixture);
+    fixture_run(&fixture, graph);
+    /* Beside the end of the run, that of what went before the first job at most. */
+    assert_in_range(signals(&fixture) - sent, 0, 3);
+    for (int d = 0; d < 2; d++) assert_int_equal(fixture_word(buffers[d], 0), HOPS / 2);
+    fixture_close(&fixture);
+}
+
 static void without_signals_events_tell(void **state) {
     (void)state;
     char spec[FIXTURE_SPEC_BYTES];
@@ -126,8 +154,8 @@ static void looks_take_their_part_of_a_core(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_end_of_a_lone_job_is_signalled), cmocka_unit_test(what_is_behind_other_work_is_not),
-        cmocka_unit_test(without_signals_events_tell),        cmocka_unit_test(the_last_epochs_of_a_run_are_short),
-        cmocka_unit_test(looks_take_their_part_of_a_core),
+        cmocka_unit_test(the_hops_of_a_chain_are_not),        cmocka_unit_test(without_signals_events_tell),
+        cmocka_unit_test(the_last_epochs_of_a_run_are_short), cmocka_unit_test(looks_take_their_part_of_a_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
