@@ -272,8 +272,40 @@ static void find_ancestors(const sc_graph *graph, uint64_t ancestors[SC_MAX_JOBS
     }
 }
 
+/* Layers of independent kernels, each over the other half of a buffer than the one before: what goes out side by side where there is
+ * time to collect it, and in the wrong order if anything is wrong with that. */
+static void generate_layers(generator *gen, sc_graph *graph) {
+    uint32_t buffer;
+    if (!pick_buffer(gen, SC_RAW, &buffer) || gen->out->buffer[buffer].bytes < 512) buffer = 0;
+    uint32_t half = gen->out->buffer[buffer].bytes / 8, width = 6 + below(gen, SC_MAX_JOBS - 5);
+    uint32_t part = half / width, step = 1 + below(gen, width);
+    int pin = chance(gen, 60) ? (int)below(gen, gen->out->devices) : -1;
+    graph->job_count = width * (1 + below(gen, SC_MAX_JOBS / width));
+    for (uint32_t j = 0; j < graph->job_count; j++) {
+        sc_job *job = &graph->job[j];
+        uint32_t layer = j / width, to = layer % 2, from = (j * step + layer) % width;
+        *job = (sc_job){.op = SC_MIX32, .pin = pin, .count = smaller(part, 400), .range_count = 2};
+        job->scalar = (uint32_t)sc_random(&gen->state);
+        job->range[0] = (sc_range){.buffer = buffer,
+                                   .offset = 4 * (to * half + j % width * part),
+                                   .bytes = 4 * job->count,
+                                   .access = MUSTER_WRITE,
+                                   .cut = MUSTER_CUT_BLOCK};
+        job->range[1] = (sc_range){.buffer = buffer,
+                                   .offset = 4 * ((1 - to) * half + from * part),
+                                   .bytes = 4 * job->count,
+                                   .access = MUSTER_READ,
+                                   .cut = MUSTER_CUT_BLOCK};
+        generate_geometry(gen, job);
+    }
+}
+
 static void generate_graph(generator *gen, sc_graph *graph) {
     uint64_t ancestors[SC_MAX_JOBS];
+    if (chance(gen, 15)) {
+        generate_layers(gen, graph);
+        return;
+    }
     graph->job_count = log_uniform(gen, chance(gen, 15) ? SC_MAX_JOBS : 14);
     for (uint32_t j = 0; j < graph->job_count; j++) {
         sc_job *job = &graph->job[j];
