@@ -267,7 +267,7 @@ typedef struct muster_config {
     /* How long a job may wait for memory that nothing of ours can free before it fails. 0: 10 s. */
     uint64_t admission_wait_ns;
     /* How long a worker spins for mail or completions before it parks; a thread in muster_run_wait, three times as long. 0: the tuned
-     * default; 1: park at once. */
+     * default; 1: park at once. Neither yields meanwhile: with fewer cores than devices, longer than the default slows others down. */
     uint64_t spin_ns;
     /* Placement of unpinned jobs: "locality" (NULL), "least-loaded", "round-robin", "random". */
     const char *placement;
