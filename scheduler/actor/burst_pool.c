@@ -17,11 +17,11 @@ static const struct shape {
     {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 4},  {1, 16, 1, 4},  {1, 32, 1, 4}, {1, 64, 1, 4},
     {1, 128, 1, 8},                                                                             /* chains */
     {4, 8, 1, 4},   {4, 16, 1, 8}, {4, 32, 1, 8}, {8, 32, 1, 16},                               /* independent */
-    {1, 2, 1, 2},   {1, 4, 1, 2},  {1, 8, 1, 2},  {1, 16, 1, 2},                                /* in launch order */
+    {1, 2, 1, 2},   {1, 4, 1, 4},  {1, 8, 1, 8},  {1, 12, 1, 8},  {1, 16, 1, 8},                /* in launch order */
     {4, 4, 1, 2},   {2, 1, 0, 1},  {4, 1, 0, 1},  {8, 1, 0, 1},   {8, 2, 0, 1},  {16, 1, 0, 1}, /* without it */
     {16, 2, 0, 1},  {16, 4, 0, 1}, {32, 1, 0, 1}, {32, 2, 0, 1},  {32, 4, 0, 1}, {32, 8, 0, 1},
 };
-enum { CHAINS = 7, ORDER_BEGIN = 11, ORDER_END = 15 };
+enum { CHAINS = 7, ORDER_BEGIN = 11, ORDER_END = 16 };
 
 /* What launching costs the device and the worker (tests/bench/burst_bench.c). */
 enum { GRAPH_NS = 2300, BRANCH_NS = 1200, NODE_NS = 530 };

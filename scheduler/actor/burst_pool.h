@@ -16,7 +16,7 @@ typedef struct mu_actor mu_actor;
 
 enum {
     MU_BURST_LONGEST = 256,  /* launches of a burst */
-    MU_BURST_KINDS = 27,     /* shapes */
+    MU_BURST_KINDS = 28,     /* shapes */
     MU_BURST_COPIES = 16,    /* of one shape, at most */
     MU_BURST_KNOWN = 64,     /* launch shapes that are remembered */
     MU_BURST_SEEN = 256,     /* tags and contents of bursts that are remembered; a power of two */
