@@ -12,14 +12,15 @@ enum {
     SHORTEST = 2,       /* of all bursts */
     RAMP_SHORTEST = 16, /* a burst for an idle device, which waits while it is filled */
     LOOK_SHORTEST = 64, /* the same for long kernels, against which that is nothing */
-    WIDE = 16           /* so many ready launches are as quick in launch order as in a chain, however short they are */
+    FULL_ENOUGH = 4,
+    WIDE = 16 /* so many ready launches are as quick in launch order as in a chain, however short they are */
 };
 
 static mu_burst_mode mode_of(const mu_actor *actor) { return actor->runtime->config.bursts; }
 
 muster_status mu_bursts_create(mu_actor *actor, muster_error *error) {
     mu_bursts *bursts = &actor->bursts;
-    bursts->reach = bursts->plan_reach = MU_BURST_LONGEST;
+    bursts->chain_reach.longest = bursts->plan_reach.longest = MU_BURST_LONGEST;
     if (actor->runtime->config.flags & MUSTER_RUNTIME_SERIAL || mode_of(actor) == MU_BURSTS_OFF) {
         bursts->pool.refused = true;
         return MUSTER_OK;
@@ -73,23 +74,26 @@ static void send(mu_actor *actor) {
     bursts->plan.current = false;
 }
 
-static uint32_t *reach_of(mu_bursts *bursts) { return bursts->plan.count ? &bursts->plan_reach : &bursts->reach; }
+static mu_burst_reach *reach_of(mu_bursts *bursts) {
+    return bursts->plan.count ? &bursts->plan_reach : &bursts->chain_reach;
+}
 
 void mu_bursts_flush(mu_actor *actor) {
     mu_bursts *bursts = &actor->bursts;
     bursts->singles = 0;
     if (!bursts->open) return;
-    /* Switching nodes off costs as much as running them: the next burst is no longer than this one became. */
-    if (bursts->count) *reach_of(bursts) = bursts->count;
+    if (bursts->count) *reach_of(bursts) = (mu_burst_reach){bursts->count, 0};
     send(actor);
 }
 
-/* The burst is not cut short. */
+/* The burst is not cut short. Where there is none as long as they may be, several tell that longer ones would not be either. */
 static void send_full(mu_actor *actor) {
     mu_bursts *bursts = &actor->bursts;
     uint32_t capacity = mu_burst_capacity(bursts->open);
-    uint32_t *reach = reach_of(bursts);
-    if (*reach <= capacity) *reach = capacity < MU_BURST_LONGEST / 4 ? 4 * capacity : MU_BURST_LONGEST;
+    mu_burst_reach *reach = reach_of(bursts);
+    reach->full++;
+    if (reach->longest <= capacity || (reach->longest < 2 * capacity && reach->full >= FULL_ENOUGH))
+        reach->longest = capacity < MU_BURST_LONGEST / 4 ? 4 * capacity : MU_BURST_LONGEST;
     send(actor);
 }
 
@@ -138,8 +142,9 @@ static mu_burst_kind *choose_chain(mu_actor *actor, uint32_t expected) {
         case MU_BURSTS_RANDOM: return mu_burst_pool_any(&bursts->pool, MU_BURST_LONGEST, false);
         case MU_BURSTS_AUTO: break;
     }
-    if (bursts->singles >= SHORTEST && bursts->reach < SHORTEST) bursts->reach = SHORTEST;
-    if (limit > bursts->reach) limit = bursts->reach;
+    uint32_t *longest = &bursts->chain_reach.longest;
+    if (bursts->singles >= SHORTEST && *longest < SHORTEST) *longest = SHORTEST;
+    if (limit > *longest) limit = *longest;
     /* While the device does what is in flight, so much can be filled: giving a node new arguments takes about as long as running it. */
     uint32_t busy = actor->tasks_in_flight;
     if (busy < RAMP_SHORTEST / 2) busy = RAMP_SHORTEST / 2;
@@ -247,7 +252,7 @@ static mu_burst_kind *choose_independent(mu_actor *actor, uint32_t count, const 
     uint32_t ns, fit;
     if (mode == MU_BURSTS_ALWAYS || mode == MU_BURSTS_RANDOM)
         return mu_burst_pool_any(pool, mode == MU_BURSTS_RANDOM && pool->launch_order ? 2 * count : count, true);
-    uint32_t limit = bursts->plan_reach < count ? bursts->plan_reach : count;
+    uint32_t longest = bursts->plan_reach.longest, limit = longest < count ? longest : count;
     const muster_run *run = mu_run_at(actor->runtime, bursts->plan.tasks[0]->run);
     bool more = atomic_load_explicit(&run->unenqueued, memory_order_relaxed) > MU_BURST_LONGEST;
     /* In launch order a full burst is right whatever they take; one that is not full, if they take long. */
@@ -262,7 +267,10 @@ static mu_burst_kind *choose_independent(mu_actor *actor, uint32_t count, const 
     uint32_t busy = 2 * actor->tasks_in_flight < RAMP_SHORTEST ? RAMP_SHORTEST : 2 * actor->tasks_in_flight;
     if (ns < MU_BURST_LONG_NS && limit > busy) limit = busy;
     bursts->plan_after = limit; /* if there is none for so many */
-    return mu_burst_pool_branches(pool, limit, ns, fit, more);
+    kind = mu_burst_pool_branches(pool, limit, ns, fit, more);
+    /* What cut a burst short may be over: without another one nothing would tell. */
+    if (!kind && limit == longest && limit < count) bursts->plan_reach.longest = 2 * longest;
+    return kind;
 }
 
 /* Gives each of `count` launches one of the burst's first `count` nodes: of its key where there is one, else any. */

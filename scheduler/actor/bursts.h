@@ -20,16 +20,21 @@
 /* A run that has fewer jobs left to enqueue does not promise any launches. */
 enum { MU_BURST_FORESEEN = 8 };
 
+/* How long bursts may be: switching nodes off costs as much as running them. */
+typedef struct mu_burst_reach {
+    uint32_t longest; /* as the last one that had to be flushed became, or more since that */
+    uint32_t full;    /* that were not cut short since then */
+} mu_burst_reach;
+
 typedef struct mu_bursts {
     mu_burst_pool pool;
-    mu_burst_kind *kind; /* of the open burst */
-    mu_burst *open;      /* the burst being filled, or NULL */
-    uint32_t count;      /* launches in it; together they are one call, counted when it is made */
-    bool took;           /* the last launch that was offered is in a burst */
-    uint32_t singles;    /* launches that went out by themselves, one after the other */
-    uint32_t reach;      /* how long recent chains became before they had to be flushed */
-    uint32_t plan_reach; /* the same of bursts of independent launches */
-    uint64_t reshapes;   /* the device's counter when the open burst was opened */
+    mu_burst_kind *kind;                    /* of the open burst */
+    mu_burst *open;                         /* the burst being filled, or NULL */
+    uint32_t count;                         /* launches in it; together they are one call, counted when it is made */
+    bool took;                              /* the last launch that was offered is in a burst */
+    uint32_t singles;                       /* launches that went out by themselves, one after the other */
+    mu_burst_reach chain_reach, plan_reach; /* of chains, and of bursts of independent launches */
+    uint64_t reshapes;                      /* the device's counter when the open burst was opened */
     mu_task_ref tasks[MU_BURST_LONGEST];
     /* A plan for the front of the ready queue: `at` of its `count` tasks have been taken from there. */
     struct {

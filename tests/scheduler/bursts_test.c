@@ -766,6 +766,42 @@ static void long_kernels_are_found_out(void **state) {
     find_out_long_kernels("H200", 100, 8);
 }
 
+static muster_status cut_short(mu_actor *actor, void *user, muster_error *error) {
+    (void)error;
+    const uint32_t *became = user;
+    actor->bursts.chain_reach = actor->bursts.plan_reach = (mu_burst_reach){*became, 0};
+    return MUSTER_OK;
+}
+
+/* Whatever the last burst became that had to be flushed: a backlog after it goes out in few, and side by side where it may. */
+static void bursts_that_were_cut_short_grow_again(void **state) {
+    (void)state;
+    enum { JOBS = 1000, MOST = 40 };
+    static const char *const presets[] = {"H200", "A100"};
+    for (int p = 0; p < 2; p++) {
+        fixture fixture;
+        open_preset(&fixture, presets[p], NULL, 1, 0);
+        muster_buffer *buffer = ranges_of(&fixture, JOBS);
+        muster_graph *independent = fixture_graph(&fixture), *chain = fixture_graph(&fixture);
+        for (uint32_t j = 0; j < JOBS; j++) add(&fixture, independent, buffer, j, 1, 1);
+        for (uint32_t j = 0; j < JOBS; j++) add(&fixture, chain, buffer, 0, 1, 1);
+        for (uint32_t became = 1; became <= MU_BURST_LONGEST; became += 1 + became / 4) {
+            muster_graph *const graphs[] = {independent, chain};
+            for (int g = 0; g < 2; g++) {
+                OK(mu_actor_call(fixture.runtime, 0, cut_short, &became, &reported));
+                muster_device_stats before = stats_of(&fixture, 0);
+                run_held(&fixture, graphs[g], JOBS);
+                muster_device_stats after = stats_of(&fixture, 0);
+                assert_in_range(after.bursts - before.bursts, 1, MOST);
+                assert_true(after.burst_jobs - before.burst_jobs >= JOBS - MOST);
+                uint64_t side_by_side = after.branch_bursts - before.branch_bursts;
+                if (p == 0 && g == 0) assert_true(2 * side_by_side >= after.bursts - before.bursts);
+            }
+        }
+        fixture_close(&fixture);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_backlog_of_independent_jobs_is_sent_in_branches),
@@ -785,6 +821,7 @@ int main(void) {
         cmocka_unit_test(bursts_are_rounded_up_for_long_kernels),
         cmocka_unit_test(independent_launches_are_one_burst_at_once),
         cmocka_unit_test(long_kernels_are_found_out),
+        cmocka_unit_test(bursts_that_were_cut_short_grow_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
