@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/epoch.h"
 #include "base/error.h"
+#include "base/reclaim.h"
 #include "base/tuning.h"
 
 typedef struct mu_ptx_entry {
@@ -16,7 +16,7 @@ typedef struct mu_ptx_entry {
     size_t bytes;
     uint32_t slot;          /* which use counter is its own while it is in the table */
     atomic_uint references; /* the table's, a flight's, and one per counted loan; section loans need none */
-    mu_epoch_entry reclaim;
+    mu_reclaim_entry reclaim;
 } mu_ptx_entry;
 
 /* One lowering that runs, and what became of it for those who wait. Under the cache's lock. */
@@ -41,7 +41,7 @@ typedef struct slot {
 /* Counters are written by the reader's thread alone, with relaxed stores: whoever sums them sees some recent value. */
 struct mu_ptx_reader {
     mu_ptx_cache *cache;
-    mu_epoch_reader *section;
+    mu_reclaim_reader *section;
     mu_ptx_reader *next, *next_idle;
     atomic_uint_fast64_t hits;
     _Atomic uint32_t uses[]; /* by slot; wraps */
@@ -49,7 +49,7 @@ struct mu_ptx_reader {
 
 struct mu_ptx_cache {
     ck_hs_t table; /* read in epoch sections or under the lock, written under it */
-    mu_epoch epoch;
+    mu_reclaim domain;
     uint32_t max_entries;
     uint64_t max_bytes;
 
@@ -72,7 +72,7 @@ struct mu_ptx_cache {
  * by the writing thread, and deferred when its call has returned. */
 typedef union map_header {
     struct {
-        mu_epoch_entry reclaim;
+        mu_reclaim_entry reclaim;
         union map_header *next;
     } link;
     _Alignas(16) unsigned char pad[64];
@@ -100,13 +100,13 @@ static void map_free(void *pointer, size_t bytes, bool defer) {
 
 static struct ck_malloc map_memory = {.malloc = map_allocate, .free = map_free};
 
-static void map_reclaim(mu_epoch_entry *entry) { mu_free(entry); }
+static void map_reclaim(mu_reclaim_entry *entry) { mu_free(entry); }
 _Static_assert(offsetof(map_header, link.reclaim) == 0, "a map's epoch entry is its header");
 
 static void defer_retired_maps(mu_ptx_cache *cache) {
     for (map_header *next, *header = retired_maps; header; header = next) {
         next = header->link.next;
-        mu_epoch_defer(&cache->epoch, &header->link.reclaim, map_reclaim);
+        mu_reclaim_defer(&cache->domain, &header->link.reclaim, map_reclaim);
     }
     retired_maps = NULL;
 }
@@ -137,7 +137,7 @@ static void entry_release(mu_ptx_entry *entry) {
     mu_free(entry);
 }
 
-static void entry_reclaim(mu_epoch_entry *reclaim) {
+static void entry_reclaim(mu_reclaim_entry *reclaim) {
     entry_release((mu_ptx_entry *)(void *)((char *)reclaim - offsetof(mu_ptx_entry, reclaim)));
 }
 
@@ -187,7 +187,7 @@ static void remove_slot(mu_ptx_cache *cache, slot *slot) {
     cache->removals++;
     cache->stats.entries--;
     cache->stats.bytes -= entry->bytes;
-    mu_epoch_defer(&cache->epoch, &entry->reclaim, entry_reclaim);
+    mu_reclaim_defer(&cache->domain, &entry->reclaim, entry_reclaim);
 }
 
 /* Removed entries leave tombstones that lookups must step over; a fresh table of the same size has none. */
@@ -246,10 +246,10 @@ muster_status mu_ptx_cache_create(const mu_ptx_cache_options *options, mu_ptx_ca
     for (uint32_t i = 0; i < cache->max_entries; i++) cache->free_slots[i] = cache->max_entries - 1 - i;
     cache->free_count = cache->max_entries;
 
-    if (!mu_epoch_init(&cache->epoch)) goto free_slots;
+    if (!mu_reclaim_init(&cache->domain)) goto free_slots;
     unsigned long capacity = (unsigned long)(cache->max_entries < 4096 ? cache->max_entries : 4096) * 2;
     if (!ck_hs_init(&cache->table, CK_HS_MODE_SPMC | CK_HS_MODE_OBJECT, hash_key, same_key, &map_memory, capacity, 0))
-        goto destroy_epoch;
+        goto destroy_domain;
     pthread_mutex_init(&cache->lock, NULL);
     if (mu_ptx_reader_create(cache, &cache->shared, error) != MUSTER_OK) goto destroy_table;
     *out = cache;
@@ -258,8 +258,8 @@ muster_status mu_ptx_cache_create(const mu_ptx_cache_options *options, mu_ptx_ca
 destroy_table:
     pthread_mutex_destroy(&cache->lock);
     ck_hs_destroy(&cache->table);
-destroy_epoch:
-    mu_epoch_destroy(&cache->epoch);
+destroy_domain:
+    mu_reclaim_destroy(&cache->domain);
 free_slots:
     mu_free(cache->free_slots);
     mu_free(cache->slots);
@@ -273,7 +273,7 @@ void mu_ptx_cache_destroy(mu_ptx_cache *cache) {
     for (uint32_t i = 0; i < cache->max_entries; i++)
         if (cache->slots[i].entry) remove_slot(cache, &cache->slots[i]);
     ck_hs_destroy(&cache->table);
-    mu_epoch_destroy(&cache->epoch);
+    mu_reclaim_destroy(&cache->domain);
     for (mu_ptx_reader *next, *reader = cache->readers; reader; reader = next) {
         next = reader->next;
         mu_free_aligned(reader);
@@ -291,7 +291,7 @@ static mu_ptx_reader *make_reader(mu_ptx_cache *cache) {
     if (!reader) return NULL;
     memset(reader, 0, bytes);
     reader->cache = cache;
-    reader->section = mu_epoch_reader_create(&cache->epoch);
+    reader->section = mu_reclaim_reader_create(&cache->domain);
     if (!reader->section) {
         mu_free_aligned(reader);
         return NULL;
@@ -322,7 +322,7 @@ void mu_ptx_reader_destroy(mu_ptx_reader *reader) {
     pthread_mutex_lock(&cache->lock);
     reader->next_idle = cache->idle;
     cache->idle = reader;
-    mu_epoch_poll(&cache->epoch);
+    mu_reclaim_poll(&cache->domain);
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -422,21 +422,21 @@ static muster_status fly(mu_ptx_cache *cache, const mu_key *key, mu_ptx_lower_fn
     unlink_flight(cache, flight);
     flight->done = true;
     pthread_cond_broadcast(&flight->done_changed);
-    mu_epoch_poll(&cache->epoch);
+    mu_reclaim_poll(&cache->domain);
     return take_result(flight, text, error);
 }
 
 muster_status mu_ptx_cache_get(mu_ptx_cache *cache, mu_ptx_reader *reader, const mu_key *key, mu_ptx_lower_fn lower,
                                void *user, mu_ptx_text *text, muster_error *error) {
     if (reader) {
-        mu_epoch_enter(reader->section);
+        mu_reclaim_enter(reader->section);
         mu_ptx_entry *entry = table_find(cache, key);
         if (entry) {
             count_use(reader, entry->slot);
             lend(entry, reader, text); /* the section ends with the loan */
             return MUSTER_OK;
         }
-        mu_epoch_leave(reader->section);
+        mu_reclaim_leave(reader->section);
     }
 
     muster_status status = MUSTER_OK;
@@ -456,7 +456,7 @@ muster_status mu_ptx_cache_get(mu_ptx_cache *cache, mu_ptx_reader *reader, const
 void mu_ptx_text_release(mu_ptx_text *text) {
     if (!text->entry) return;
     if (text->reader)
-        mu_epoch_leave(text->reader->section);
+        mu_reclaim_leave(text->reader->section);
     else
         entry_release(text->entry);
     memset(text, 0, sizeof *text);
@@ -464,9 +464,9 @@ void mu_ptx_text_release(mu_ptx_text *text) {
 
 bool mu_ptx_cache_contains(mu_ptx_cache *cache, mu_ptx_reader *reader, const mu_key *key) {
     if (reader) {
-        mu_epoch_enter(reader->section);
+        mu_reclaim_enter(reader->section);
         bool found = table_find(cache, key) != NULL;
-        mu_epoch_leave(reader->section);
+        mu_reclaim_leave(reader->section);
         return found;
     }
     pthread_mutex_lock(&cache->lock);
@@ -478,8 +478,8 @@ bool mu_ptx_cache_contains(mu_ptx_cache *cache, mu_ptx_reader *reader, const mu_
 void mu_ptx_cache_get_stats(mu_ptx_cache *cache, mu_ptx_cache_stats *stats) {
     pthread_mutex_lock(&cache->lock);
     *stats = cache->stats;
-    mu_epoch_poll(&cache->epoch);
-    stats->retired = cache->epoch.pending;
+    mu_reclaim_poll(&cache->domain);
+    stats->retired = cache->domain.pending;
     for (const mu_ptx_reader *reader = cache->readers; reader; reader = reader->next)
         stats->hits += atomic_load_explicit(&reader->hits, memory_order_relaxed);
     pthread_mutex_unlock(&cache->lock);

@@ -12,8 +12,8 @@ enum {
     SHORTEST = 2,       /* of all bursts */
     RAMP_SHORTEST = 16, /* a burst for an idle device, which waits while it is filled */
     LOOK_SHORTEST = 64, /* the same for long kernels, against which that is nothing */
-    FULL_ENOUGH = 4,
-    WIDE = 16 /* so many ready launches are as quick in launch order as in a chain, however short they are */
+    FULL_ENOUGH = 4,    /* full bursts that tell that longer ones would be full too */
+    WIDE = 16           /* so many ready launches are as quick in launch order as in a chain, however short they are */
 };
 
 static mu_burst_mode mode_of(const mu_actor *actor) { return actor->runtime->config.bursts; }

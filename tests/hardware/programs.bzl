@@ -17,7 +17,7 @@ PROGRAMS = [
     program("tests", "//tests/base:alloc_test"),
     program("tests", "//tests/base:clock_test"),
     program("tests", "//tests/base:digest_test"),
-    program("tests", "//tests/base:epoch_test"),
+    program("tests", "//tests/base:reclaim_test"),
     program("tests", "//tests/base:error_test"),
     program("tests", "//tests/base:log_test"),
     program("tests", "//tests/base:status_test"),
