@@ -91,9 +91,9 @@ static void send_full(mu_actor *actor) {
     mu_bursts *bursts = &actor->bursts;
     uint32_t capacity = mu_burst_capacity(bursts->open);
     mu_burst_reach *reach = reach_of(bursts);
-    reach->full++;
-    if (reach->longest <= capacity || (reach->longest < 2 * capacity && reach->full >= FULL_ENOUGH))
-        reach->longest = capacity < MU_BURST_LONGEST / 4 ? 4 * capacity : MU_BURST_LONGEST;
+    uint32_t longest = reach->longest <= capacity ? 4 * capacity : reach->longest;
+    if (++reach->full % FULL_ENOUGH == 0) longest *= 2;
+    reach->longest = longest < MU_BURST_LONGEST ? longest : MU_BURST_LONGEST;
     send(actor);
 }
 
