@@ -87,9 +87,10 @@ muster_status mu_timeline_poll(mu_timeline *timeline, muster_error *error) {
         if (!complete) break;
         timeline->complete = epoch;
     }
-    if (timeline->complete != before && timeline->modelled)
+    if (timeline->complete == before) return MUSTER_OK;
+    if (timeline->modelled)
         mu_event_kernel_ns(timeline->device, slot_of(timeline, timeline->complete)->event, &timeline->kernel_ns);
-    if (timeline->complete != before) atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&timeline->since_ns, mu_now_ns(), memory_order_relaxed);
     return MUSTER_OK;
 }
 

@@ -272,6 +272,10 @@ static void find_ancestors(const sc_graph *graph, uint64_t ancestors[SC_MAX_JOBS
     }
 }
 
+static sc_range words_of(uint32_t buffer, uint32_t first, uint32_t count, muster_access access) {
+    return (sc_range){buffer, 4 * first, 4 * count, access, MUSTER_CUT_BLOCK};
+}
+
 /* Layers of independent kernels, each over the other half of a buffer than the one before: what goes out side by side where there is
  * time to collect it, and in the wrong order if anything is wrong with that. */
 static void generate_layers(generator *gen, sc_graph *graph) {
@@ -286,16 +290,8 @@ static void generate_layers(generator *gen, sc_graph *graph) {
         uint32_t layer = j / width, to = layer % 2, from = (j * step + layer) % width;
         *job = (sc_job){.op = SC_MIX32, .pin = pin, .count = smaller(part, 400), .range_count = 2};
         job->scalar = (uint32_t)sc_random(&gen->state);
-        job->range[0] = (sc_range){.buffer = buffer,
-                                   .offset = 4 * (to * half + j % width * part),
-                                   .bytes = 4 * job->count,
-                                   .access = MUSTER_WRITE,
-                                   .cut = MUSTER_CUT_BLOCK};
-        job->range[1] = (sc_range){.buffer = buffer,
-                                   .offset = 4 * ((1 - to) * half + from * part),
-                                   .bytes = 4 * job->count,
-                                   .access = MUSTER_READ,
-                                   .cut = MUSTER_CUT_BLOCK};
+        job->range[0] = words_of(buffer, to * half + j % width * part, job->count, MUSTER_WRITE);
+        job->range[1] = words_of(buffer, (1 - to) * half + from * part, job->count, MUSTER_READ);
         generate_geometry(gen, job);
     }
 }

@@ -230,9 +230,7 @@ static void a_watch_may_set_cancel_and_free_itself(void **state) {
 
 /* ---------------------------------------------------------------------------------------------------------- threads -- */
 
-enum { THREADS = 4, OWN = 16, ROUNDS = MU_TSAN ? 2000 : 20000 };
-
-enum { FORCE_EVERY = 500 };
+enum { THREADS = 4, OWN = 16, ROUNDS = MU_TSAN ? 2000 : 20000, FORCE_EVERY = 500 };
 
 typedef struct last_one {
     mu_watch watch;
