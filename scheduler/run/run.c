@@ -212,6 +212,8 @@ muster_status mu_run_make(muster_runtime *runtime, muster_graph *graph, muster_r
     mu_values *values = status ? NULL : mu_values_retain(graph->values);
     pthread_mutex_unlock(&graph->lock);
     if (status || (status = admit_jobs(runtime, graph->node_count, error))) goto release_values;
+    /* Waking up takes the worker longer than making the run. Where there are several, nobody knows yet whose it is. */
+    if (runtime->device_count == 1) mu_mailbox_rouse(&runtime->actors[0].mailbox);
     status = make_run(graph, values, run, error);
     if (status) discount_jobs(runtime, graph->node_count);
 release_values:
@@ -244,8 +246,6 @@ muster_status muster_submit(muster_runtime *runtime, muster_graph *graph, muster
     muster_status status = mu_handle_check(runtime, MU_TAG_RUNTIME, NULL, "runtime", error);
     if (status) return status;
     if (!out) return mu_fail(error, MUSTER_INVALID_ARGUMENT, "run is NULL; pass where to store the handle");
-    /* Waking up takes the worker longer than making the run. Where there are several, nobody knows yet whose it is. */
-    if (runtime->device_count == 1) mu_mailbox_rouse(&runtime->actors[0].mailbox);
     muster_run *run;
     if ((status = mu_run_make(runtime, graph, &run, error)) || (status = mu_run_enter(run, error))) return status;
     *out = run;
